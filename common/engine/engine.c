@@ -70,6 +70,7 @@ static enum err pool_open(struct engine *e, const struct engine_opts *opts, stru
         .block_tokens = opts->block_tokens,
         .n_blocks = e->n_blocks + 1, /* one for engine_self_test() */
         .dtype = e->info.encoder ? e->info.kv_dtype : opts->kv_dtype,
+        .values_in_keys = e->info.values_in_keys,
     };
     if ((err = kv_cache_create_in(&e->kv, &shape, opts->kv_pages, eb)) != ERR_OK) return err;
     (void)kv_blocks_alloc(e->kv, &e->self_block, 1); /* a fresh pool has one */

@@ -133,6 +133,8 @@ struct model_info {
     bool two_types; /* the second text of a pair has a token type of its own */
     int n_layers, n_heads, n_kv_heads, head_dim, hidden, intermediate, vocab_size, context_max;
     int rope_dim;          /* the first values of a head, which turn */
+    int values_in_keys;    /* latent attention: the first so many values of a KV row are V; 0: V has
+                              rows of its own */
     bool adapter_pairs;    /* adapters have the rows of q and k as RoPE's pairs */
     int rope_short_max;    /* keys of longer sequences turn otherwise; 0: all turn alike */
     bool rope_each_length; /* and by their length, not only by being longer */
@@ -264,8 +266,9 @@ enum err engine_seq_release(
 enum err engine_seq_keep(struct engine *e, uint64_t seq_id, int n_blocks);
 
 /* ---- KV blocks. One layer of one block is contiguous: K [n_kv_heads][block_tokens] rows of
- * kv_row_bytes() (kernels.h), then V the same. Any thread may compute the address; whoever reads or
- * writes must know that the block belongs to a live sequence of his. */
+ * kv_row_bytes() (kernels.h), then V the same, unless model_info.values_in_keys. Any thread may
+ * compute the address; whoever reads or writes must know that the block belongs to a live sequence
+ * of his. */
 uint8_t *engine_kv_block(const struct engine *e, int layer, int32_t block);
 size_t engine_kv_block_bytes(const struct engine *e); /* of one layer of one block */
 

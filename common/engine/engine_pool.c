@@ -45,6 +45,7 @@ enum err engine_pool_blocks(const struct engine_opts *opts, const struct model_i
         .head_dim = info->head_dim,
         .block_tokens = opts->block_tokens,
         .dtype = info->encoder ? info->kv_dtype : opts->kv_dtype,
+        .values_in_keys = info->values_in_keys,
     };
     uint64_t block = kv_block_stride(&shape);
     if (block == 0 || shape.n_layers < 1 ||

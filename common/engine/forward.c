@@ -30,6 +30,7 @@ static void fill_info(struct forward *f, const struct engine_opts *o) {
     i->n_heads = c->n_heads;
     i->n_kv_heads = c->n_kv_heads;
     i->head_dim = c->head_dim;
+    i->values_in_keys = c->latent.rank;
     i->hidden = c->hidden;
     i->intermediate = c->intermediate;
     i->vocab_size = c->vocab_size;
@@ -83,6 +84,8 @@ static int widest_of(const struct model_conf *m) {
     int q_dim = m->n_heads * m->head_dim,
         n = forward_mlp_width(m) > m->hidden ? forward_mlp_width(m) : m->hidden;
     if (m->experts.intermediate > n) n = m->experts.intermediate;
+    if (m->latent.q_rank > n) n = m->latent.q_rank;
+    if (m->latent.value * m->n_heads > n) n = m->latent.value * m->n_heads;
     return n > q_dim ? n : q_dim;
 }
 
@@ -149,12 +152,27 @@ static void lay_out_experts(struct forward *f, struct carver *c, size_t rows, si
     x->scratch = carve(c, threads * 2 * lanes_of(n), sizeof(float));
 }
 
+static void lay_out_latent(struct forward *f, struct carver *c, size_t rows, size_t threads) {
+    struct latent_rows *x = &f->latent;
+    const struct latent_conf *m = &f->conf.latent;
+    const size_t heads = (size_t)f->conf.n_heads, query = (size_t)(m->still + f->conf.rope_dim);
+    if (m->rank == 0) return;
+    x->q_down = carve(c, rows * (size_t)m->q_rank, sizeof(float));
+    x->q_normed = carve(c, rows * (size_t)m->q_rank, sizeof(float));
+    x->heads = carve(c, rows * heads * (query > (size_t)m->value ? query : (size_t)m->value),
+                     sizeof(float));
+    x->packed_bytes = forward_latent_packed_bytes(&f->conf);
+    x->packed = carve(c, threads, x->packed_bytes);
+}
+
 static int most_packings(const struct forward *f) {
     enum dtype x[PACKINGS_MAX];
     int most = 1;
     for (int i = 0; i < f->conf.n_layers; i++) {
         const struct layer_weights *l = &f->w->layers[i];
-        const struct inputs shared[] = {inputs_qkv(l), inputs_mlp(&f->conf, l)};
+        const bool latent = f->conf.latent.rank > 0;
+        const struct inputs shared[] = {latent ? inputs_latent(l) : inputs_qkv(l),
+                                        inputs_mlp(&f->conf, l)};
         for (int j = 0; j < 2; j++) {
             const int n = inputs_packings(shared[j], x);
             most = n > most ? n : most;
@@ -199,6 +217,7 @@ static void lay_out(struct forward *f, struct carver *c) {
     f->score_scratch = carve(c, threads * f->score_stride, sizeof(float));
     lay_out_lora(f, c, r, threads);
     lay_out_experts(f, c, r, threads);
+    lay_out_latent(f, c, r, threads);
 }
 
 /* ALiBi (Press et al. 2021): a geometric series of a power of two; what heads there are beyond it
@@ -217,7 +236,10 @@ static enum err make_scratch(struct forward *f, int seq_tokens_max, struct errbu
                                         .n_kv_heads = f->conf.n_kv_heads,
                                         .head_dim = f->conf.head_dim,
                                         .scale = f->conf.score_scale,
-                                        .cap = f->conf.score_cap};
+                                        .cap = f->conf.score_cap,
+                                        .values_in_keys = f->conf.latent.rank};
+    if (f->conf.latent.rank > 0)
+        f->shape.slices = forward_latent_slices(&f->conf, pool_threads(f->pool));
     f->n_ropes = f->conf.has_window_rope ? 2 : 1;
     f->n_packings = most_packings(f);
     f->att_stride = lanes_of(attention_scratch_floats(&f->shape));

@@ -13,8 +13,8 @@ static float sigmoid(const struct kernels *kn, float v) {
     return s[0] / sum;
 }
 
-/* How good a group is: its two best. */
-static float group_score(const float *t, int n) {
+/* How good a group is: its two best, or its best alone. */
+static float group_score(const struct experts_conf *c, const float *t, int n) {
     float first = -INFINITY, second = -INFINITY;
     for (int i = 0; i < n; i++) {
         if (t[i] > first) {
@@ -24,7 +24,7 @@ static float group_score(const float *t, int n) {
             second = t[i];
         }
     }
-    return n > 1 ? first + second : first;
+    return n > 1 && !c->group_best ? first + second : first;
 }
 
 /* Leaves those of the best groups, of equals the first. */
@@ -32,7 +32,7 @@ static void keep_groups(const struct experts_conf *c, float *t) {
     const int per = c->n / c->groups;
     bool kept[MODEL_EXPERTS_MAX] = {false};
     float scores[MODEL_EXPERTS_MAX];
-    for (int g = 0; g < c->groups; g++) scores[g] = group_score(t + g * per, per);
+    for (int g = 0; g < c->groups; g++) scores[g] = group_score(c, t + g * per, per);
     for (int i = 0; i < c->groups_used; i++) {
         int best = -1;
         for (int g = 0; g < c->groups; g++)

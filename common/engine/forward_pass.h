@@ -66,6 +66,16 @@ void pass_gate_up(struct pass *p);
 /* gate = act(gate) * up, n values; up may be NULL, and is scratch then on. */
 void forward_activate(const struct forward *f, float *gate, float *up, int n);
 
+/* Attention of the rows, their K and V in the pool: q to att. */
+void pass_attention(struct pass *p);
+/* The last product of a half, to the residual stream: at once, or, where a norm needs whole rows of
+ * it, in a region of its own. */
+void pass_add_branch(struct pass *p, enum lora_module module, const struct matrix *w,
+                     const float *bias, int half);
+
+/* Attention's half of a layer with latent attention (forward_latent.c). */
+void forward_latent(struct pass *p, void (*on_layer)(void *arg, int layer), void *arg);
+
 /* The feed-forward half of a layer with experts (forward_experts.c). */
 void forward_experts(struct pass *p);
 

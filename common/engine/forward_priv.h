@@ -32,6 +32,10 @@ struct inputs {
 static inline struct inputs inputs_qkv(const struct layer_weights *l) {
     return (struct inputs){{&l->q, &l->k, &l->v}};
 }
+/* With latent attention: of the layer's input, and of the rows between the products of queries. */
+static inline struct inputs inputs_latent(const struct layer_weights *l) {
+    return (struct inputs){{l->q_down.panels != NULL ? &l->q_down : &l->q, &l->k}};
+}
 /* Of a layer with experts: of the router, of the shared expert and of all experts; once for each
  * packing. */
 struct inputs inputs_mlp(const struct model_conf *c, const struct layer_weights *l);
@@ -75,6 +79,14 @@ struct expert_rows {
     float *scratch;      /* [threads][2][lanes_up(n)] */
 };
 
+/* What a pass with latent attention needs; without it all of it is NULL. */
+struct latent_rows {
+    float *q_down, *q_normed; /* [R][q_rank] */
+    float *heads;    /* [R][n_heads][still + rope_dim]: queries; later [R][n_heads][value] */
+    uint8_t *packed; /* [threads][packed_bytes]: some rows of one head */
+    size_t packed_bytes;
+};
+
 struct forward {
     struct model_conf conf;
     struct model_info info;
@@ -111,6 +123,7 @@ struct forward {
     int *row_seq;               /* [R]: the sequence of a row */
     struct lora_rows lora;
     struct expert_rows experts;
+    struct latent_rows latent;
     float *score_scratch; /* [threads][score_stride] */
     size_t score_stride;
     struct mem memory;
@@ -139,6 +152,12 @@ void forward_rope_row(const struct forward *f, const struct fwd_seq *s, int r, i
 void forward_pool(const struct forward *f, const struct fwd_seq *s, int thread);
 /* Floats of a thread's scratch for that. */
 size_t forward_score_floats(const struct forward *f);
+
+/* ---- forward_latent.c */
+
+/* Bytes of a thread's packed rows; groups of heads whose attention is a work item. */
+size_t forward_latent_packed_bytes(const struct model_conf *c);
+int forward_latent_slices(const struct model_conf *c, int threads);
 
 /* ---- forward_lora.c: y += scale * B (A x) for the rows that have an adapter */
 

@@ -164,7 +164,7 @@ static void attention_item(void *arg, int item, int thread) {
                        f->att_scratch + (size_t)thread * f->att_stride);
 }
 
-static void attention_layer(struct pass *p) {
+void pass_attention(struct pass *p) {
     struct forward *f = p->f;
     const int window = f->conf.window[p->layer];
     if (p->layer == 0 || window != p->attention.window) attention_plan_make(&f->plan, window);
@@ -335,10 +335,8 @@ static void branch_item(void *arg, int tile, int thread) {
     }
 }
 
-/* The last product of a half, to the residual stream: at once, or, where a norm needs whole rows of
- * it, in a region of its own. */
-static void add_branch(struct pass *p, enum lora_module module, const struct matrix *w,
-                       const float *bias, int half) {
+void pass_add_branch(struct pass *p, enum lora_module module, const struct matrix *w,
+                     const float *bias, int half) {
     struct forward *f = p->f;
     const struct norm *norm = &f->w->branch_norms[2 * p->layer + half];
     const bool normed = norm->weight != NULL;
@@ -360,9 +358,9 @@ static void attention_half(struct pass *p, void (*on_layer)(void *arg, int layer
     pass_products_go(p);
     pool_run(f->pool, store_item, p, pass_row_tiles(p->n_rows));
     if (on_layer != NULL) on_layer(arg, p->layer);
-    attention_layer(p);
+    pass_attention(p);
     pass_pack(p, f->att, p->n_rows, (struct inputs){{&l->o}}, NULL, NULL);
-    add_branch(p, LORA_O, &l->o, l->o_bias, 0);
+    pass_add_branch(p, LORA_O, &l->o, l->o_bias, 0);
 }
 
 static void mlp_half(struct pass *p) {
@@ -373,7 +371,7 @@ static void mlp_half(struct pass *p) {
     if (f->conf.gated) pass_product(p, LORA_UP, &l->up, NULL, l->up_bias, NULL);
     pass_gate_up(p);
     pass_pack(p, f->gate, p->n_rows, (struct inputs){{&l->down}}, NULL, NULL);
-    add_branch(p, LORA_DOWN, &l->down, l->down_bias, 1);
+    pass_add_branch(p, LORA_DOWN, &l->down, l->down_bias, 1);
 }
 
 /* Which sequence a row belongs to, and the tiles of attention. */
@@ -419,7 +417,10 @@ void forward_run(struct forward *f, struct kv_cache *kv, const int32_t *ids, int
     pool_run(f->pool, embed_item, &p, pass_row_tiles(n_rows));
     for (p.layer = 0; p.layer < f->conf.n_layers; p.layer++) {
         layer_begin(&p);
-        attention_half(&p, on_layer, arg);
+        if (f->conf.latent.rank > 0)
+            forward_latent(&p, on_layer, arg);
+        else
+            attention_half(&p, on_layer, arg);
         if (p.lw->experts != NULL)
             forward_experts(&p);
         else

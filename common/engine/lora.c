@@ -249,6 +249,8 @@ enum err lora_read(struct lora **out, const char *config, size_t n_config,
                    struct errbuf *eb) {
     struct reading r = {.file = file, .base = base, .rank_max = rank_max};
     *out = NULL;
+    if (base->values_in_keys > 0)
+        return err_set(eb, ERR_BAD_FILE, "models with latent attention take no adapters, got one");
     if ((r.lora = calloc(1, sizeof(*r.lora))) == NULL)
         return err_set(eb, ERR_NO_MEMORY, "no memory for an adapter");
     atomic_init(&r.lora->refs, 1);

@@ -215,9 +215,18 @@ static enum err read_activation(struct conf_reader *r, const struct family *f,
     return refuse(r, "hidden_act", allowed);
 }
 
+static enum err read_norm_eps(struct conf_reader *r, const struct family *f, struct model_conf *c) {
+    double eps = f->eps_absent > 0 ? f->eps_absent : 1e-6;
+    const char *name = f->encoder ? "layer_norm_eps" : "rms_norm_eps";
+    enum err e = conf_f64(r, name, 0, 1, &eps, &eps);
+    c->norm_eps = (float)eps;
+    return e;
+}
+
 static enum err read_shape(struct conf_reader *r, const struct family *f, struct model_conf *c) {
     int64_t v = 0;
     enum err e;
+    c->embed_scale = c->residual_scale = c->logit_scale = 1;
 #define SHAPE(member, max, absent, field)                                                          \
     do {                                                                                           \
         if ((e = conf_int(r, member, 1, max, absent, &v)) != ERR_OK) return e;                     \
@@ -230,6 +239,10 @@ static enum err read_shape(struct conf_reader *r, const struct family *f, struct
     SHAPE("num_attention_heads", MODEL_HEADS_MAX, heads > 0 ? &heads : NULL, c->n_heads);
     SHAPE("vocab_size", MODEL_VOCAB_MAX, vocab > 0 ? &vocab : NULL, c->vocab_size);
     SHAPE("max_position_embeddings", INT32_MAX, context > 0 ? &context : NULL, c->context_max);
+    if (f->latent) {
+        if ((e = conf_read_latent(r, c)) != ERR_OK) return e;
+        return read_norm_eps(r, f, c);
+    }
     int64_t kv_heads = f->kv_heads_absent != 0 ? f->kv_heads_absent : c->n_heads;
     SHAPE("num_key_value_heads", c->n_heads, &kv_heads, c->n_kv_heads);
     int64_t head_dim = f->head_dim_absent != 0 ? f->head_dim_absent : c->hidden / c->n_heads;
@@ -254,13 +267,8 @@ static enum err read_shape(struct conf_reader *r, const struct family *f, struct
                        MODEL_HEAD_DIM_MAX, c->head_dim);
     }
     c->rope_dim = c->head_dim;
-    c->embed_scale = c->residual_scale = c->logit_scale = 1;
     c->score_scale = (float)(1.0 / sqrt(c->head_dim));
-    double eps = f->eps_absent > 0 ? f->eps_absent : 1e-6;
-    const char *name = f->encoder ? "layer_norm_eps" : "rms_norm_eps";
-    if ((e = conf_f64(r, name, 0, 1, &eps, &eps)) != ERR_OK) return e;
-    c->norm_eps = (float)eps;
-    return ERR_OK;
+    return read_norm_eps(r, f, c);
 }
 
 /* An id, a list of ids, null or nothing. *n stays 0 when the member names none. */
@@ -468,6 +476,12 @@ int model_conf_line(const struct model_conf *c, char line[MODEL_CONF_LINE_BYTES]
                        " experts=%d,%d,%d,%d,%d,%d,%d", c->experts.n, c->experts.used,
                        c->experts.intermediate, c->experts.shared, c->experts.normalise,
                        c->experts.shared_gate, c->experts.bias);
+    if (c->latent.rank > 0)
+        at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), " latent=%d,%d,%d,%d",
+                       c->latent.rank, c->latent.q_rank, c->latent.still, c->latent.value);
+    if (c->experts.group_best)
+        at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), " groups_by_best=%d,%d",
+                       c->experts.groups, c->experts.groups_used);
     if (c->experts.n > 0 && (c->experts.sigmoid || c->experts.scale != 1))
         at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), " router=%d,%d,%d,%d,%.9g",
                        c->experts.sigmoid, c->experts.choice_bias, c->experts.groups,

@@ -85,7 +85,19 @@ struct experts_conf {
     /* Of so many groups of experts side by side those so many are chosen from whose two best s + b
      * are the largest together; 0: from all. */
     int groups, groups_used;
-    float scale; /* of the shares */
+    bool group_best; /* groups are chosen by the best of each alone */
+    float scale;     /* of the shares */
+};
+
+/* Latent attention (DeepSeek): what is kept of a position is one row for all heads, `rank` values
+ * of which a head's key and value are made, then rope_dim values of a key that all share. As the
+ * scores are computed, the part of a query that does not turn is brought to `rank` values, so that
+ * keys are these rows and values their beginning: head_dim is rank + rope_dim, n_kv_heads 1. */
+struct latent_conf {
+    int rank;   /* 0: the model has none of this */
+    int q_rank; /* values between the two products that queries are made by; 0: it is one */
+    int still;  /* values of a head's query that do not turn; rope_dim values follow */
+    int value;  /* of a head */
 };
 
 struct rope_conf {
@@ -96,6 +108,7 @@ struct rope_conf {
     double original_context;                  /* llama3, yarn, dynamic, longrope */
     double beta_fast, beta_slow;              /* yarn */
     double attention_factor; /* yarn, longrope: cos and sin are multiplied by it; else 1 */
+    double score_factor;     /* yarn: scores of latent attention are multiplied by its square */
     bool truncate;           /* yarn: the ramp's ends are whole dimensions */
     bool has_divisors;       /* the angle of pair i is divided by divisors[i], i < rope_dim / 2 */
     float divisors[MODEL_HEAD_DIM_MAX / 2];
@@ -120,7 +133,9 @@ enum tensor_map {
     TENSORS_MIXTRAL,
     TENSORS_EXPERTS, /* Qwen2-MoE, Qwen3-MoE, OLMoE */
     TENSORS_GPT_OSS,
-    TENSORS_GLM4_MOE
+    TENSORS_GLM4_MOE,
+    TENSORS_LATENT,       /* DeepSeek V2, V3 */
+    TENSORS_LATENT_SPLIT, /* in newer GGUF files: what makes keys and values apart */
 };
 
 struct model_conf {
@@ -146,7 +161,9 @@ struct model_conf {
     bool alibi;     /* scores fall with the distance, in each head by another slope */
     bool unit_head; /* the rows of lm_head are divided by their lengths */
     bool no_rope;   /* in no layer */
-    int rope_dim;   /* the first values of a head, which turn; those behind do not */
+    int rope_dim;   /* the first values of a head, which turn; those behind do not. With latent
+                       attention the last */
+    struct latent_conf latent;
     struct rope_conf rope;
     bool has_window_rope; /* layers with a window turn by another: */
     struct rope_conf window_rope;

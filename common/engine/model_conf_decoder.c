@@ -204,6 +204,7 @@ enum err conf_read_decoder(struct conf_reader *r, const struct family *f, struct
     int window = 0;
     if ((e = read_flags(r, f, c)) != ERR_OK) return e;
     if ((e = conf_read_rope(r, f, c)) != ERR_OK) return e;
+    if (f->latent) conf_scale_latent(c);
     if ((e = read_window(r, f, c, &window)) != ERR_OK) return e;
     if ((e = read_still(r, f, c, window)) != ERR_OK) return e;
     if ((e = conf_read_experts(r, f, c)) != ERR_OK) return e;

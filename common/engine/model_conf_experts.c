@@ -27,6 +27,25 @@ static enum err read_layers(struct conf_reader *r, struct model_conf *c) {
     return ERR_OK;
 }
 
+/* scoring_func and topk_method, as DeepSeek's configs have them; absent: as the family's row. */
+static enum err read_methods(struct conf_reader *r, struct experts_conf *x, bool *grouped) {
+    const char *score = x->sigmoid ? "sigmoid" : "softmax",
+               *method = x->choice_bias ? "noaux_tc" : "greedy";
+    size_t n = 0;
+    if (json_get_str(r->obj, "scoring_func", &score, &n) == JSON_WRONG_TYPE ||
+        (strcmp(score, "sigmoid") != 0 && strcmp(score, "softmax") != 0))
+        return conf_refuse(r, "scoring_func", "\"softmax\" or \"sigmoid\"");
+    x->sigmoid = strcmp(score, "sigmoid") == 0;
+    if (json_get_str(r->obj, "topk_method", &method, &n) == JSON_WRONG_TYPE ||
+        (strcmp(method, "greedy") != 0 && strcmp(method, "group_limited_greedy") != 0 &&
+         strcmp(method, "noaux_tc") != 0))
+        return conf_refuse(r, "topk_method",
+                           "\"greedy\", \"group_limited_greedy\" or \"noaux_tc\"");
+    x->choice_bias = strcmp(method, "noaux_tc") == 0;
+    *grouped = strcmp(method, "greedy") != 0;
+    return ERR_OK;
+}
+
 /* How the chosen are chosen. */
 static enum err read_router(struct conf_reader *r, const struct member_experts *m,
                             struct experts_conf *x) {
@@ -37,8 +56,10 @@ static enum err read_router(struct conf_reader *r, const struct member_experts *
     enum err e = ERR_OK;
     x->sigmoid = m->sigmoid;
     x->choice_bias = m->choice_bias;
-    if (m->grouped && (e = conf_int(r, "n_group", 1, x->n, &one, &groups)) != ERR_OK) return e;
-    if (m->grouped && (e = conf_int(r, "topk_group", 1, groups, &one, &used)) != ERR_OK) return e;
+    bool grouped = m->grouped;
+    if (m->methods && (e = read_methods(r, x, &grouped)) != ERR_OK) return e;
+    if (grouped && (e = conf_int(r, "n_group", 1, x->n, &one, &groups)) != ERR_OK) return e;
+    if (grouped && (e = conf_int(r, "topk_group", 1, groups, &one, &used)) != ERR_OK) return e;
     if (x->n % groups != 0 || x->n / groups * used < x->used)
         return conf_refuse(r, "n_group",
                            "a divisor of the experts, and topk_group of these groups "
@@ -46,6 +67,7 @@ static enum err read_router(struct conf_reader *r, const struct member_experts *
     if (used < groups) {
         x->groups = (int)groups;
         x->groups_used = (int)used;
+        x->group_best = m->methods && !x->choice_bias;
     }
     if (m->scaled) e = conf_f64(r, "routed_scaling_factor", 1e-3, 1e3, &plain, &scale);
     x->scale = (float)scale;

@@ -109,6 +109,21 @@ static const struct key glm4moe_keys[] = {
     {"nextn_predict_layers", "num_nextn_predict_layers", COUNT, false},
     END,
 };
+static const struct key deepseek2_keys[] = {
+    RMS_EPS,
+    EXPERT_WIDTH,
+    {"expert_count", "n_routed_experts", COUNT, true},
+    {"expert_used_count", "num_experts_per_tok", COUNT, true},
+    {"expert_shared_count", "n_shared_experts", COUNT, false},
+    {"expert_group_count", "n_group", COUNT, false},
+    {"expert_group_used_count", "topk_group", COUNT, false},
+    {"expert_weights_scale", "routed_scaling_factor", NUMBER, false},
+    {"leading_dense_block_count", "first_k_dense_replace", COUNT, false},
+    {"nextn_predict_layers", "num_nextn_predict_layers", COUNT, false},
+    {"attention.kv_lora_rank", "kv_lora_rank", COUNT, true},
+    {"rope.dimension_count", "qk_rope_head_dim", COUNT, true},
+    END,
+};
 static const struct key gpt_oss_keys[] = {
     RMS_EPS,
     WINDOW,
@@ -129,6 +144,7 @@ static const struct arch {
     const char *second; /* a key that is above 0 where this row and not that before it is meant */
     bool normalise;     /* the shares of chosen experts sum to 1, unless a key says other */
     int gating;         /* what expert_gating_func must be; 0: it is not looked at */
+    bool latent;        /* latent attention; expert_gating_func may be 1 or 2 */
     bool smooth_ramp;   /* YaRN's ramp does not begin and end at whole dimensions; no key says so */
     int root_layers; /* the size whose scores are divided by the root of hidden / heads; 0: none */
 } archs[] = {
@@ -158,6 +174,7 @@ static const struct arch {
     ARCH("glm4", "glm4", "Glm4", .keys = rms_keys, .partial = true),
     ARCH("glm4moe", "glm4_moe", "Glm4Moe", .keys = glm4moe_keys, .partial = true, .normalise = true,
          .gating = 2),
+    ARCH("deepseek2", "deepseek_v3", "DeepseekV3", .keys = deepseek2_keys, .latent = true),
     ARCH("command-r", "cohere", "Cohere", .keys = cohere_keys),
     ARCH("cohere2", "cohere2", "Cohere2", .keys = cohere2_keys),
     ARCH("internlm2", "internlm2", "InternLM2", .keys = rms_keys, .pairs = true,
@@ -371,7 +388,11 @@ static enum err put_windows(struct buf *b, const struct gguf *g, const struct ar
 
 static enum err check_neutrals(const struct gguf *g, const struct arch *a, struct errbuf *eb) {
     char key[KEY_BYTES];
-    const double gating = number_of(g, a, "expert_gating_func", a->gating);
+    const double gating = number_of(g, a, "expert_gating_func", a->latent ? 1 : a->gating);
+    if (a->latent && gating != 1 && gating != 2)
+        return err_set(eb, ERR_BAD_FILE,
+                       "%s: key %s.expert_gating_func must be absent, 1 or 2, got %g", gguf_name(g),
+                       a->name, gating);
     if (a->gating != 0 && gating != a->gating)
         return err_set(eb, ERR_BAD_FILE,
                        "%s: key %s.expert_gating_func must be absent or %d, got %g", gguf_name(g),
@@ -455,9 +476,38 @@ static enum err put_rope(struct buf *b, const struct gguf *g, const struct arch 
         buf_printf(b, ",\"beta_fast\":%.17g", v);
     if (yarn && gguf_f64(g, rope_key(key, a, "yarn_beta_slow"), &v))
         buf_printf(b, ",\"beta_slow\":%.17g", v);
+    if (yarn && a->latent) {
+        /* Beside the frequencies YaRN changes the scores alone. */
+        buf_printf(b, ",\"attention_factor\":1,\"mscale_all_dim\":%.17g",
+                   number_of(g, a, "rope.scaling.yarn_log_multiplier", 0) / 0.1);
+    }
     if (yarn && a->smooth_ramp) buf_puts(b, ",\"truncate\":false");
     buf_puts(b, "},");
     return ERR_OK;
+}
+
+/* Latent attention. Heads' sizes are those of the model: older files have them as its keys' and
+ * values', newer ones, whose keys and values are what is kept, apart. */
+static void put_latent(struct buf *b, const struct gguf *g, const struct arch *a) {
+    const double rank = number_of(g, a, "attention.q_lora_rank", 0),
+                 turning = number_of(g, a, "rope.dimension_count", 0),
+                 key = number_of(g, a, "attention.key_length_mla",
+                                 number_of(g, a, "attention.key_length", 0)),
+                 value = number_of(g, a, "attention.value_length_mla",
+                                   number_of(g, a, "attention.value_length", 0));
+    const double groups = number_of(g, a, "expert_group_count", 0);
+    const bool sigmoid = number_of(g, a, "expert_gating_func", 1) == 2;
+    if (!a->latent) return;
+    if (rank > 0)
+        buf_printf(b, "\"q_lora_rank\":%.0f,", rank);
+    else
+        buf_puts(b, "\"q_lora_rank\":null,");
+    buf_printf(b, "\"qk_nope_head_dim\":%.0f,\"v_head_dim\":%.0f,", key - turning, value);
+    buf_printf(b, "\"scoring_func\":\"%s\",\"topk_method\":\"%s\",",
+               sigmoid ? "sigmoid" : "softmax",
+               sigmoid      ? "noaux_tc"
+               : groups > 1 ? "group_limited_greedy"
+                            : "greedy");
 }
 
 /* Rows of the embedding matrix, which may be more than there are tokens. */
@@ -576,6 +626,7 @@ enum err gguf_config(struct buf *config, struct buf *generation, const struct gg
     if (e == ERR_OK) e = put_rope(config, g, a, eb);
     if (e == ERR_OK) e = put_vocab(config, g, eb);
     if (e != ERR_OK) return e;
+    put_latent(config, g, a);
     put_special(config, g);
     put_absent(config, g, a);
     if (has(g, "blk.0.attn_q_norm.weight") &&
@@ -584,7 +635,7 @@ enum err gguf_config(struct buf *config, struct buf *generation, const struct gg
     bool normalise = a->normalise;
     char key[KEY_BYTES];
     snprintf(key, sizeof(key), "%s.expert_weights_norm", a->name);
-    if (a->gating != 0) gguf_bool(g, key, &normalise);
+    if (a->gating != 0 || a->latent) gguf_bool(g, key, &normalise);
     if (arch_has(a, "expert_count"))
         buf_printf(config, "\"norm_topk_prob\":%s,", normalise ? "true" : "false");
     if (strcmp(a->model_type, "qwen2") != 0 && strcmp(a->model_type, "qwen2_moe") != 0 &&
@@ -608,8 +659,9 @@ enum err gguf_config_rest(struct model_conf *c, const struct gguf *g, struct err
     if (a == NULL) return ERR_BAD_FILE;
     c->rope_pairs = c->rope_pairs || a->pairs;
     if (a->llama_names) c->map = TENSORS_LLAMA;
+    if (a->latent && has(g, "blk.0.attn_k_b.weight")) c->map = TENSORS_LATENT_SPLIT;
     snprintf(key, sizeof(key), "%s.attention.value_length", a->name);
-    if (gguf_u64(g, key, &n_rot) && n_rot != (uint64_t)c->head_dim)
+    if (!a->latent && gguf_u64(g, key, &n_rot) && n_rot != (uint64_t)c->head_dim)
         return err_set(eb, ERR_BAD_FILE, "%s: key %s must be that of the keys, %d, got %llu",
                        gguf_name(g), key, c->head_dim, (unsigned long long)n_rot);
     snprintf(key, sizeof(key), "%s.rope.dimension_count", a->name);

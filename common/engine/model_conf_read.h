@@ -32,6 +32,11 @@ enum err conf_refuse(struct conf_reader *r, const char *member, const char *allo
  * where the type does. After the shape. */
 enum err conf_read_rope(struct conf_reader *r, const struct family *f, struct model_conf *c);
 
+/* The shape of latent attention, instead of heads' sizes: after hidden_size and the number of
+ * heads; and, after RoPE, what scores are multiplied with. */
+enum err conf_read_latent(struct conf_reader *r, struct model_conf *c);
+void conf_scale_latent(struct model_conf *c);
+
 /* What decoders have: biases, windows, RoPE, the layers' numbers. After the shape. */
 enum err conf_read_decoder(struct conf_reader *r, const struct family *f, struct model_conf *c);
 

@@ -28,6 +28,7 @@ static enum err read_yarn(struct conf_reader *r, struct model_conf *c) {
     if ((e = conf_f64(r, "mscale", 0, 1e3, &zero, &mscale)) != ERR_OK) return e;
     if ((e = conf_f64(r, "mscale_all_dim", 0, 1e3, &zero, &mscale_all)) != ERR_OK) return e;
     if ((e = conf_f64(r, "attention_factor", 0, 1e3, &zero, &attention)) != ERR_OK) return e;
+    p->score_factor = mscale_all > 0 ? yarn_mscale(p->factor, mscale_all) : 1;
     /* Both mscale members count, or neither: a ratio of two temperatures. */
     if (attention > 0)
         p->attention_factor = attention;
@@ -162,7 +163,7 @@ static enum err read_partial(struct conf_reader *r, const struct family *f, stru
         e = conf_f64(&sub, "partial_rotary_factor", min, 1, &absent, &partial);
         if (e != ERR_OK) return e;
     }
-    c->rope_dim = (int)(c->head_dim * partial);
+    c->rope_dim = (int)(c->rope_dim * partial);
     if (c->rope_dim >= 2 && c->rope_dim % 2 == 0) return ERR_OK;
     return conf_refuse(r, "partial_rotary_factor",
                        "a share of head_dim that is an even number of values");
@@ -206,8 +207,11 @@ static enum err read_window_rope(struct conf_reader *r, const struct family *f,
 enum err conf_read_rope(struct conf_reader *r, const struct family *f, struct model_conf *c) {
     static const char *const members[] = {"rope_parameters", "rope_scaling"};
     const double theta = f->theta_absent > 0 ? f->theta_absent : 10000;
-    const struct rope_conf plain = {
-        .type = ROPE_DEFAULT, .factor = 1, .attention_factor = 1, .truncate = true};
+    const struct rope_conf plain = {.type = ROPE_DEFAULT,
+                                    .factor = 1,
+                                    .attention_factor = 1,
+                                    .score_factor = 1,
+                                    .truncate = true};
     struct json_value *obj = NULL, *full = NULL, *window = NULL;
     const char *prefix = "rope_scaling.";
     const int context = c->context_max;

@@ -113,7 +113,23 @@ static const struct member_alias exaone_names[] = {
 static const struct member_alias baichuan_names[] = {
     {"max_position_embeddings", "model_max_length"}, {NULL, NULL}};
 
+static const struct member_neutral deepseek_neutrals[] = {
+    {"moe_layer_freq", 1}, {"rope_interleave", 1}, {NULL, 0}};
+
 static const struct member_neutral olmoe_neutrals[] = {{"clip_qkv", NAN}, {NULL, 0}};
+
+/* Latent attention; what is before the experts' row is of all DeepSeek models since V2. */
+#define DEEPSEEK(...)                                                                              \
+    .map = TENSORS_LATENT, .neutrals = deepseek_neutrals, SILU, .latent = true,                    \
+    .rope_pairs = true,                                                                            \
+    .experts = {.count = "n_routed_experts",                                                       \
+                .width = "moe_intermediate_size",                                                  \
+                .shared_count = "n_shared_experts",                                                \
+                .may_normalise = true,                                                             \
+                .scaled = true,                                                                    \
+                .first_dense = true,                                                               \
+                .methods = true,                                                                   \
+                __VA_ARGS__}
 
 #define GELU_TANH                                                                                  \
     .acts = {{"gelu_pytorch_tanh", ACT_GELU_TANH}, {"gelu", ACT_GELU_TANH}}, .gated = true
@@ -327,6 +343,13 @@ static const struct family families[] = {
                  .grouped = true,
                  .scaled = true,
                  .first_dense = true}},
+    {.name = "deepseek_v2",
+     .architectures = {{"DeepseekV2ForCausalLM", MODEL_HEAD_LM}},
+     DEEPSEEK(.optional = true)},
+    {.name = "deepseek_v3",
+     .architectures = {{"DeepseekV3ForCausalLM", MODEL_HEAD_LM}},
+     .guess_layers = true,
+     DEEPSEEK(.normalise = true, .sigmoid = true, .choice_bias = true)},
     {.name = "cohere",
      .architectures = {{"CohereForCausalLM", MODEL_HEAD_LM}},
      COHERE_LAYER,

@@ -51,6 +51,7 @@ struct member_experts {
     const char *shared_count; /* how many of `width` the shared one is; NULL: `shared` says it */
     bool sigmoid, choice_bias;
     bool grouped;       /* n_group, topk_group */
+    bool methods;       /* scoring_func, topk_method say what of the three above holds */
     bool scaled;        /* routed_scaling_factor */
     bool first_dense;   /* first_k_dense_replace */
     bool may_normalise; /* norm_topk_prob; else `normalise` holds */
@@ -109,6 +110,7 @@ struct family {
     int unit_head_vocab; /* of models whose lm_head has rows of length 1; 0: none */
     bool sinks;
     bool guess_layers;   /* num_nextn_predict_layers */
+    bool latent;         /* kv_lora_rank and others instead of heads' sizes */
     int alibi_layers;    /* of models with ALiBi instead of RoPE; 0: none */
     int kv_heads_absent; /* 0: as many as heads */
     int head_dim_absent; /* 0: hidden_size / num_attention_heads */

@@ -264,6 +264,49 @@ static const struct tensor_row glm4_moe_rows[] = {
     LM_HEAD("lm_head", AS_IT_IS),
 };
 
+#define BY_HEADS(name, gguf, field, n, k, order)                                                   \
+    {                                                                                              \
+        name ".weight", gguf ".weight", LAYER(field), true, false, n, k, NO_ROWS, ALWAYS, order,   \
+            AS_IT_IS, false, false                                                                 \
+    }
+#define LATENT_ROWS(...)                                                                           \
+    EMBED("embed_tokens"), FIRST_HALF_NORM(AS_IT_IS),                                              \
+        PART("self_attn.q_proj", "attn_q", LAYER(q), LATENT_Q, HIDDEN, Q_AT_ONCE),                 \
+        PART("self_attn.q_a_proj", "attn_q_a", LAYER(q_down), LATENT_Q_RANK, HIDDEN, Q_IN_TWO),    \
+        WEIGHT("self_attn.q_a_layernorm", "attn_q_a_norm", LAYER(q_norm), LATENT_Q_RANK, Q_IN_TWO, \
+               AS_IT_IS),                                                                          \
+        PART("self_attn.q_b_proj", "attn_q_b", LAYER(q), LATENT_Q, LATENT_Q_RANK, Q_IN_TWO),       \
+        MATRIX("self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa", LAYER(k), KV_DIM, HIDDEN),         \
+        WEIGHT("self_attn.kv_a_layernorm", "attn_kv_a_norm", LAYER(k_norm), LATENT_RANK, ALWAYS,   \
+               AS_IT_IS),                                                                          \
+        __VA_ARGS__, MATRIX("self_attn.o_proj", "attn_output", LAYER(o), HIDDEN, LATENT_VALUES),   \
+        SECOND_HALF_NORM("post_attention_layernorm", ALWAYS, AS_IT_IS),                            \
+        PART("mlp.gate_proj", "ffn_gate", LAYER(gate), INTER, HIDDEN, DENSE_LAYER),                \
+        PART("mlp.up_proj", "ffn_up", LAYER(up), INTER, HIDDEN, DENSE_LAYER),                      \
+        PART("mlp.down_proj", "ffn_down", LAYER(down), HIDDEN, INTER, DENSE_LAYER),                \
+        ROUTER("mlp.gate"),                                                                        \
+        VECTOR("mlp.gate.e_score_correction_bias", "exp_probs_b.bias", LAYER(choice_bias),         \
+               N_EXPERTS, CHOICE_BIAS),                                                            \
+        EXPERTS("mlp.experts.", "gate_proj", "up_proj", "down_proj"),                              \
+        PART("mlp.shared_experts.gate_proj", "ffn_gate_shexp", LAYER(gate), SHARED_INTER, HIDDEN,  \
+             SHARED_EXPERT),                                                                       \
+        PART("mlp.shared_experts.up_proj", "ffn_up_shexp", LAYER(up), SHARED_INTER, HIDDEN,        \
+             SHARED_EXPERT),                                                                       \
+        PART("mlp.shared_experts.down_proj", "ffn_down_shexp", LAYER(down), HIDDEN, SHARED_INTER,  \
+             SHARED_EXPERT),                                                                       \
+        FINAL_NORM(AS_IT_IS), LM_HEAD("lm_head", AS_IT_IS)
+
+static const struct tensor_row latent_rows[] = {
+    LATENT_ROWS(
+        BY_HEADS("self_attn.kv_b_proj", "attn_kv_b", k_up, LATENT_KEYS, LATENT_STILL, KEY_COLUMNS),
+        BY_HEADS("self_attn.kv_b_proj", "attn_kv_b", v_up, LATENT_VALUES, LATENT_RANK, VALUE_ROWS)),
+};
+
+static const struct tensor_row latent_split_rows[] = {
+    LATENT_ROWS(BY_HEADS("self_attn.k_b", "attn_k_b", k_up, LATENT_KEYS, LATENT_STILL, HEADS),
+                BY_HEADS("self_attn.v_b", "attn_v_b", v_up, LATENT_VALUES, LATENT_RANK, HEADS)),
+};
+
 static const struct tensor_row gpt_oss_rows[] = {
     EMBED("embed_tokens"),
     FIRST_HALF_NORM(AS_IT_IS),
@@ -429,6 +472,8 @@ static const struct tensor_names maps[] = {
     [TENSORS_EXPERTS] = DECODER(expert_rows),
     [TENSORS_GPT_OSS] = DECODER(gpt_oss_rows),
     [TENSORS_GLM4_MOE] = DECODER(glm4_moe_rows),
+    [TENSORS_LATENT] = DECODER(latent_rows),
+    [TENSORS_LATENT_SPLIT] = DECODER(latent_split_rows),
     [TENSORS_PHI3] = DECODER(phi3_rows),
     [TENSORS_GEMMA] = NAMES("layers.%d.", gemma_rows, no_unused, "model.", "",
                             "language_model.model.", "model.language_model."),
@@ -481,6 +526,8 @@ bool tensor_row_present(const struct model_conf *c, const struct tensor_row *r, 
     case EXPERT_BIAS: return c->mixed[layer] && c->experts.bias;
     case CHOICE_BIAS: return c->mixed[layer] && c->experts.choice_bias;
     case SINKS: return c->sinks;
+    case Q_AT_ONCE: return c->latent.q_rank == 0;
+    case Q_IN_TWO: return c->latent.q_rank > 0;
     case ALWAYS: break;
     }
     return true;
@@ -504,6 +551,12 @@ int tensor_extent(const struct model_conf *c, enum extent x) {
     case N_EXPERTS: return c->experts.n;
     case EXPERT_INTER: return c->experts.intermediate;
     case SHARED_INTER: return c->experts.shared;
+    case LATENT_RANK: return c->latent.rank;
+    case LATENT_Q_RANK: return c->latent.q_rank;
+    case LATENT_Q: return c->n_heads * (c->latent.still + c->rope_dim);
+    case LATENT_STILL: return c->latent.still;
+    case LATENT_KEYS: return c->n_heads * c->latent.rank;
+    case LATENT_VALUES: return c->n_heads * c->latent.value;
     case ONE: break;
     }
     return 1;

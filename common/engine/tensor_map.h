@@ -42,7 +42,14 @@ enum extent {
     LABELS,
     N_EXPERTS,
     EXPERT_INTER,
-    SHARED_INTER
+    SHARED_INTER,
+    /* of latent attention */
+    LATENT_RANK,
+    LATENT_Q_RANK,
+    LATENT_Q, /* heads' queries before they are brought to the rank */
+    LATENT_STILL,
+    LATENT_KEYS,   /* heads' queries behind that */
+    LATENT_VALUES, /* heads' values */
 };
 
 enum presence {
@@ -68,13 +75,27 @@ enum presence {
     SHARED_GATE,
     EXPERT_BIAS, /* in layers with experts */
     CHOICE_BIAS,
-    SINKS
+    SINKS,
+    Q_AT_ONCE, /* of latent attention: queries by one product */
+    Q_IN_TWO,
 };
 
 /* In which order a tensor has the rows of a matrix: one after another, or of each KV head those of
  * its queries' heads, then its key's, then its value's (InternLM 2); or the rows of two matrices
- * by turns (gpt-oss). */
-enum row_order { IN_ORDER, GROUPED_Q, GROUPED_K, GROUPED_V, FIRST_OF_TWO, SECOND_OF_TWO };
+ * by turns (gpt-oss). Of latent attention a tensor has of each head rows that make its key, then
+ * those that make its value; the first as columns are the rows of KEY_COLUMNS. HEADS: of each head
+ * a matrix, in a tensor of three sizes. */
+enum row_order {
+    IN_ORDER,
+    GROUPED_Q,
+    GROUPED_K,
+    GROUPED_V,
+    FIRST_OF_TWO,
+    SECOND_OF_TWO,
+    KEY_COLUMNS,
+    VALUE_ROWS,
+    HEADS
+};
 
 /* What becomes of the values on their way, in f32. */
 enum change {

@@ -132,10 +132,24 @@ static void plan_part(struct loader *l, const struct tensor_row *r, int layer, i
     s->change = gguf && r->change == PLUS_ONE ? AS_IT_IS : r->change;
     if (s->change == UNIT_ROWS && !c->unit_head) s->change = AS_IT_IS;
     s->pairs = c->rope_pairs && r->place == IN_LAYER && turns(c, r->offset);
+    s->head_rows = c->head_dim;
+    if (c->latent.rank > 0) {
+        const bool queries = r->n == LATENT_Q;
+        s->still_rows = queries ? c->latent.still : c->latent.rank;
+        s->head_rows = s->still_rows + c->rope_dim;
+    }
+    if (s->order == HEADS) {
+        s->stack = c->n_heads;
+        s->stack_rows = s->n / c->n_heads;
+    }
     name_slot(l, s, r, layer, expert);
     if (part > 0) { /* also where GGUF's tensor is cut: names tell the parts of a model apart */
         const size_t at = strlen(s->name);
         snprintf(s->name + at, sizeof(s->name) - at, "#%d", part);
+    }
+    if (s->order == VALUE_ROWS) {
+        const size_t at = strlen(s->name);
+        snprintf(s->name + at, sizeof(s->name) - at, "#values");
     }
     if (r->when == UNTIED && c->is_embedder && !tensor_source_find(l->files, s->file_name, &t))
         l->n_slots--;
@@ -233,8 +247,10 @@ static void choose_types(struct loader *l) {
     if (l->by_file && !each) l->w->dtype = l->kn->f32_only ? DTYPE_F32 : dtype_of_layers(l);
     for (int i = 0; i < l->n_slots; i++) {
         struct slot *s = &l->slots[i];
+        const bool columns = l->by_file && !l->kn->f32_only && s->order == KEY_COLUMNS;
         if (s->kind == SLOT_LAYER || s->kind == SLOT_VOCAB)
-            s->dtype = each                    ? dtype_of_gguf(s)
+            s->dtype = columns                 ? DTYPE_BF16 /* scales are of rows */
+                       : each                  ? dtype_of_gguf(s)
                        : s->kind == SLOT_VOCAB ? dtype_of_vocab(l, s)
                                                : l->w->dtype;
     }
@@ -265,6 +281,7 @@ static void find_tensor(const struct loader *l, struct slot *s) {
 static int rows_in_file(const struct loader *l, const struct slot *s) {
     int rows = s->from + s->n;
     if (s->stack > 0) return s->stack * s->stack_rows;
+    if (slot_by_heads(s)) return l->c->n_heads * (l->c->latent.still + l->c->latent.value);
     for (const struct slot *o = s - l->slots > 2 ? s - 2 : l->slots;
          o < l->slots + l->n_slots && o <= s + 2; o++)
         if (strcmp(o->file_name, s->file_name) == 0 && o->from + o->n > rows) rows = o->from + o->n;
@@ -274,7 +291,9 @@ static int rows_in_file(const struct loader *l, const struct slot *s) {
 /* Integers that fit the panels as they are. */
 static bool keeps_grid(const struct loader *l, const struct slot *s) {
     const int bits = s->t.packed != NULL ? packed_grid_bits(s->t.packed) : s->t.type->grid_bits;
-    if (s->matrix == NULL || l->kn->f32_only || bits == 0 || s->change != AS_IT_IS) return false;
+    if (s->matrix == NULL || l->kn->f32_only || bits == 0 || s->change != AS_IT_IS ||
+        s->order == KEY_COLUMNS)
+        return false;
     return s->dtype == DTYPE_INT8 || (s->dtype == DTYPE_INT4 && bits == 4);
 }
 
@@ -324,7 +343,8 @@ static enum err refuse_shape(const struct loader *l, const struct slot *s, const
     else if (s->stack > 0)
         snprintf(want, sizeof(want), "%d, %d", s->stack, s->stack_rows);
     else
-        snprintf(want, sizeof(want), s->matrix != NULL ? "%d, %d" : "%d", rows_in_file(l, s), s->k);
+        snprintf(want, sizeof(want), s->matrix != NULL ? "%d, %d" : "%d", rows_in_file(l, s),
+                 columns_in_file(l, s));
     return err_set(eb, ERR_BAD_FILE, "%s: tensor %s must have shape [%s] by %s, got [%s]", t->file,
                    s->file_name, want, by, got);
 }
@@ -348,7 +368,7 @@ static enum err check_slot(struct loader *l, struct slot *s, struct errbuf *eb) 
         t->dims[1] == (uint64_t)l->c->head_dim && t->dims[0] == (uint64_t)(s->n / l->c->head_dim))
         *t = flat(t, s->n); /* weights of each head */
     if (t->n_dims != dims || t->dims[0] != (uint64_t)rows ||
-        (dims == 2 && t->dims[1] != (uint64_t)s->k))
+        (dims == 2 && t->dims[1] != (uint64_t)columns_in_file(l, s)))
         return refuse_shape(l, s, by, eb);
     if (t->type == NULL && t->packed == NULL)
         return err_set(eb, ERR_BAD_FILE,
@@ -360,7 +380,9 @@ static enum err check_slot(struct loader *l, struct slot *s, struct errbuf *eb) 
                        "%s: tensor %s has type %s, a vector, or a matrix whose rows are columns, "
                        "may be F32, F16 or BF16",
                        t->file, s->file_name, t->type_name);
-    if (t->packed == NULL) {
+    if (s->order == VALUE_ROWS) {
+        t->bytes = 0;
+    } else if (t->packed == NULL && !slot_by_heads(s)) {
         const size_t row_bytes = tensor_row_bytes(t->type, s->k);
         t->data += (size_t)s->from * row_bytes;
         t->bytes = (size_t)s->n * row_bytes;

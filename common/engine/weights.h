@@ -35,10 +35,15 @@ struct expert_weights {
 };
 
 struct layer_weights {
-    float *q_norm, *k_norm; /* NULL, or [head_dim]; of each head, where the family has it so */
+    float *q_norm, *k_norm; /* NULL, or [head_dim]; of each head, where the family has it so. Of
+                               latent attention [q_rank] or NULL, [rank] */
     float *q_bias, *k_bias, *v_bias, *o_bias; /* NULL: none */
     float *gate_bias, *up_bias, *down_bias;   /* NULL: none */
     struct matrix q, k, v, o;
+    /* Latent attention: k makes what is kept of a position, [rank + rope_dim][hidden], and v is
+     * empty. q_down, where there is one, makes of the input what q makes queries of. Of each head
+     * k_up has [rank][still], v_up [value][rank]. */
+    struct matrix q_down, k_up, v_up;
     struct matrix gate, up, down;   /* gate: what is activated; up: what it is multiplied with, in
                                        families whose MLP is gated. Of a layer with experts: the
                                        shared one's */

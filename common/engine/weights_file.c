@@ -17,7 +17,7 @@ void weights_hash_parts(const struct loader *l, XXH3_state_t *hash, const struct
     const struct tensor *part;
     for (int i = 0; (part = packed_part(s->t.packed, i)) != NULL; i++) {
         uint64_t at, end;
-        packed_span(s->t.packed, i, (uint64_t)s->from, (uint64_t)s->n, &at, &end);
+        packed_span(s->t.packed, i, (uint64_t)s->from, (uint64_t)slot_hashed_rows(s), &at, &end);
         for (; at < end && !cancelled(l); at += WEIGHTS_HASH_STEP_BYTES) {
             const uint64_t n =
                 end - at < WEIGHTS_HASH_STEP_BYTES ? end - at : WEIGHTS_HASH_STEP_BYTES;

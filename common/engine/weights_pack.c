@@ -14,11 +14,15 @@ enum { STEP_BYTES = 8 * 1024 * 1024 };
  * pairs: (0, half), (1, half + 1), ..., behind which come those that do not turn. */
 static int row_in_file(const struct loader *l, const struct slot *s, int r) {
     const struct model_conf *c = l->c;
-    const int dim = c->head_dim, at = r % dim, half = c->rope_dim / 2, head = r / dim;
-    const int g = c->n_heads / c->n_kv_heads;
-    if (s->pairs && at < 2 * half) r += (at < half ? 2 * at : 2 * (at - half) + 1) - at;
+    const int dim = c->head_dim, half = c->rope_dim / 2, head = r / dim;
+    const int at = r % s->head_rows - s->still_rows, g = c->n_heads / c->n_kv_heads;
+    const int value = c->latent.value, both = c->latent.still + value;
+    if (s->pairs && at >= 0 && at < 2 * half) r += (at < half ? 2 * at : 2 * (at - half) + 1) - at;
     switch (s->order) {
-    case IN_ORDER: return r;
+    case IN_ORDER:
+    case HEADS: return r;
+    case KEY_COLUMNS: return r / c->latent.rank * both; /* the first of its head */
+    case VALUE_ROWS: return r / value * both + c->latent.still + r % value;
     case GROUPED_Q: return r + head / g * 2 * dim;
     case GROUPED_K: return r + (head * (g + 1) + g) * dim - s->part;
     case GROUPED_V: return r + (head * (g + 1) + g + 1) * dim - s->part;
@@ -67,9 +71,33 @@ static void read_turned_rows(const struct loader *l, const struct slot *s, float
     }
 }
 
+/* Up to PANEL_ROWS columns of the rows of one head that make its key: as rows. */
+static void read_key_columns(const struct loader *l, const struct slot *s, float *dst, int first,
+                             int n) {
+    float row[KEY_DIM_MAX]; /* or of a block, up to 256 values */
+    const int rank = l->c->latent.rank, column = first % rank, at = row_in_file(l, s, first);
+    const struct tensor_type *type = s->t.type;
+    const int in_block = type != NULL ? type->elements : 1;
+    const float *from = s->t.packed != NULL ? row + column : row + column % in_block;
+    for (int i = 0; i < s->k; i++) {
+        if (s->t.packed != NULL)
+            packed_rows(s->t.packed, row, (uint64_t)(at + i), 1);
+        else
+            type->to_f32(row,
+                         s->t.data + (size_t)(at + i) * tensor_row_bytes(type, rank) +
+                             (size_t)(column / in_block) * (size_t)type->bytes,
+                         in_block > 1 ? 1 : (size_t)n);
+        for (int r = 0; r < n; r++) dst[(size_t)r * (size_t)s->k + (size_t)i] = from[r];
+    }
+}
+
 /* Rows [first, first + n) of the matrix, or values of the vector, as f32. */
 static void read_rows(const struct loader *l, const struct slot *s, float *dst, int first, int n) {
-    const bool whole = !s->pairs && !s->turned && s->order == IN_ORDER;
+    const bool whole = !s->pairs && !s->turned && (s->order == IN_ORDER || s->order == HEADS);
+    if (s->order == KEY_COLUMNS) {
+        read_key_columns(l, s, dst, first, n);
+        return;
+    }
     if (s->turned) read_turned_rows(l, s, dst, first, n);
     if (whole) read_file_rows(s, dst, first, n);
     for (int i = 0; !whole && !s->turned && i < n; i++)
@@ -174,7 +202,9 @@ static enum err refuse_values(const struct loader *l, const struct slot *s, int 
             err_set(eb, ERR_BAD_FILE,
                     "%s: tensor %s: value [%d, %d] is %s: the file is damaged, or its training "
                     "diverged",
-                    s->t.file, s->file_name, s->from + row_in_file(l, s, r), i,
+                    s->t.file, s->file_name,
+                    s->from + row_in_file(l, s, r) + (s->order == KEY_COLUMNS ? i : 0),
+                    s->order == KEY_COLUMNS ? r % l->c->latent.rank : i,
                     row[i] != row[i] ? "NaN" : "infinite");
             free(row);
             return ERR_BAD_FILE;
@@ -185,8 +215,8 @@ static enum err refuse_values(const struct loader *l, const struct slot *s, int 
 }
 
 /* Rows of one step: whole panels, and whole heads where rows change places. */
-static int step_rows(const struct loader *l, const struct slot *s, size_t row_bytes) {
-    const int unit = s->pairs ? PANEL_ROWS * l->c->head_dim : PANEL_ROWS;
+static int step_rows(const struct slot *s, size_t row_bytes) {
+    const int unit = s->pairs ? PANEL_ROWS * s->head_rows : PANEL_ROWS;
     const int n = (int)(STEP_BYTES / row_bytes) / unit * unit;
     return n > unit ? n : unit;
 }
@@ -195,13 +225,14 @@ static int step_rows(const struct loader *l, const struct slot *s, size_t row_by
  * where the order is not the file's, leave the resident set; of a matrix that is turned those of
  * the whole expert. */
 static void let_go(const struct loader *l, const struct slot *s, int first, int n) {
+    const int last = s->order == KEY_COLUMNS ? s->k : 1; /* rows that its last one comes of */
     const int low = s->turned ? -s->part : row_in_file(l, s, first),
-              high = s->turned ? s->stack_rows - s->part : row_in_file(l, s, first + n - 1) + 1;
+              high = s->turned ? s->stack_rows - s->part : row_in_file(l, s, first + n - 1) + last;
     const uint64_t at = (uint64_t)(s->from + low), rows = (uint64_t)(high - low);
     if (s->t.packed != NULL) {
         tensor_source_drop_rows(l->files, s->t.packed, at, rows);
     } else {
-        const uint64_t row_bytes = tensor_row_bytes(s->t.type, s->k);
+        const uint64_t row_bytes = tensor_row_bytes(s->t.type, columns_in_file(l, s));
         tensor_source_drop(l->files, &s->t, at * row_bytes, rows * row_bytes);
     }
 }
@@ -209,20 +240,23 @@ static void let_go(const struct loader *l, const struct slot *s, int first, int 
 /* Some megabytes at a time: hashed, packed, let go. So the file is read once, and little of it is
  * resident. A quantised layer lies across its tensors, so these are hashed first. */
 enum err weights_load_slot(struct loader *l, struct slot *s, struct errbuf *eb) {
-    const size_t row_bytes = s->t.packed == NULL ? tensor_row_bytes(s->t.type, s->k)
-                                                 : (size_t)(s->t.bytes / (uint64_t)s->n + 1);
-    const int step = step_rows(l, s, row_bytes);
+    const bool by_parts = s->t.packed == NULL && !slot_by_heads(s);
+    const size_t row_bytes = s->t.packed == NULL
+                                 ? tensor_row_bytes(s->t.type, columns_in_file(l, s))
+                                 : (size_t)(s->t.bytes / (uint64_t)s->n + 1);
+    const int step = step_rows(s, row_bytes);
     const uint64_t before = l->done_bytes;
     XXH3_state_t hash;
     XXH128_canonical_t digest;
     XXH3_128bits_reset(&hash);
     if (s->t.packed != NULL) weights_hash_parts(l, &hash, s);
+    if (s->t.packed == NULL && !by_parts) XXH3_128bits_update(&hash, s->t.data, (size_t)s->t.bytes);
     l->slot = s;
     for (int first = 0; first < s->n && !cancelled(l); first += step) {
         const int n = s->n - first < step ? s->n - first : step;
         l->row_first = first;
         l->n_rows = n;
-        if (s->t.packed == NULL)
+        if (by_parts)
             XXH3_128bits_update(&hash, s->t.data + (size_t)first * row_bytes,
                                 (size_t)n * row_bytes);
         if (s->matrix != NULL) {

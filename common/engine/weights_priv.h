@@ -38,6 +38,7 @@ struct slot {
     bool grid;        /* its integers stay: kernels_grid.h */
     bool blocks;      /* its blocks stay: kernels_blocks.h */
     bool pairs;       /* rows of a head lie in the file as pairs: see model_conf.rope_pairs */
+    int head_rows, still_rows; /* of a head; those before the ones that turn */
     enum row_order order;
     enum change change;
     struct tensor t;
@@ -72,6 +73,19 @@ struct loader {
     atomic_bool not_finite; /* a value of theirs */
     bool by_file;           /* nobody asked for a type: what the file has decides */
 };
+
+/* A tensor of which two slots have other rows or columns of each head: it is hashed whole, with the
+ * first of them; the bytes of the other count as none. */
+static inline bool slot_by_heads(const struct slot *s) {
+    return s->order == KEY_COLUMNS || s->order == VALUE_ROWS;
+}
+static inline int columns_in_file(const struct loader *l, const struct slot *s) {
+    return slot_by_heads(s) ? l->c->latent.rank : s->k;
+}
+/* Rows of the tensor in the file that are hashed with the slot. */
+static inline int slot_hashed_rows(const struct slot *s) {
+    return slot_by_heads(s) ? (int)s->t.dims[0] : s->n;
+}
 
 static inline bool cancelled(const struct loader *l) {
     return l->cancel != NULL && atomic_load_explicit(l->cancel, memory_order_relaxed);

@@ -76,8 +76,8 @@ struct found {
 };
 
 static uint64_t kv_token_bytes(const struct found *f) {
-    return 2 * (uint64_t)f->conf.n_layers * (uint64_t)f->conf.n_kv_heads *
-           kv_row_bytes(f->conf.head_dim, f->kv);
+    return (f->conf.latent.rank > 0 ? 1 : 2) * (uint64_t)f->conf.n_layers *
+           (uint64_t)f->conf.n_kv_heads * kv_row_bytes(f->conf.head_dim, f->kv);
 }
 
 static int print(const struct args *a, const struct found *f) {
@@ -87,10 +87,14 @@ static int print(const struct args *a, const struct found *f) {
                    kv = token * (uint64_t)f->context * (uint64_t)f->slots,
                    need = f->size.bytes + kv, left = engine_free_memory();
     char s[5][24];
-    printf("model      %s: %d layers, hidden %d, %d heads of %d (%d of KV), vocabulary %d, context "
-           "%d\n",
-           c->family, c->n_layers, c->hidden, c->n_heads, c->head_dim, c->n_kv_heads, c->vocab_size,
-           c->context_max);
+    char heads[64];
+    if (c->latent.rank > 0)
+        snprintf(heads, sizeof(heads), "%d heads over latents of %d", c->n_heads, c->head_dim);
+    else
+        snprintf(heads, sizeof(heads), "%d heads of %d (%d of KV)", c->n_heads, c->head_dim,
+                 c->n_kv_heads);
+    printf("model      %s: %d layers, hidden %d, %s, vocabulary %d, context %d\n", c->family,
+           c->n_layers, c->hidden, heads, c->vocab_size, c->context_max);
     printf("files      %s, %s: %s\n", f->size.is_gguf ? "GGUF" : "safetensors",
            size_text(s[0], f->size.file_bytes), f->size.types);
     printf("tokenizer  %d ids\n", f->n_ids);

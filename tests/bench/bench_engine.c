@@ -233,7 +233,8 @@ static void bench_model(const struct conf *c, double bandwidth, double sgemm) {
                                    .head_dim = m->head_dim,
                                    .block_tokens = BLOCK,
                                    .n_blocks = n_blocks,
-                                   .dtype = DTYPE_BF16};
+                                   .dtype = DTYPE_BF16,
+                                   .values_in_keys = m->values_in_keys};
     int32_t *table = calloc((size_t)n_blocks, sizeof(*table)),
             *ids = calloc((size_t)c->rows, sizeof(*ids)), next = 1;
     float *logits = malloc(sizeof(float) * (size_t)m->vocab_size);

@@ -267,7 +267,8 @@ int main(int argc, char **argv) {
                                  .n_blocks = blocks * (a.pooling != POOL_NONE ? 3
                                                        : a.beside > 0         ? 2
                                                                               : 1),
-                                 .dtype = a.o.kv_dtype};
+                                 .dtype = a.o.kv_dtype,
+                                 .values_in_keys = m->values_in_keys};
         if (kv_cache_create(&kv, &shape, &eb) != ERR_OK)
             fprintf(stderr, "%s: %s\n", err_name(eb.code), eb.text);
         else if (a.pooling != POOL_NONE)

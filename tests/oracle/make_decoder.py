@@ -25,6 +25,15 @@ QWEN_VL = dict(rope_scaling=dict(type="mrope", mrope_section=[2, 2, 2]), use_sli
 BEHIND = dict(num_hidden_layers=4)
 GLM_MOE = dict(model_type="glm4_moe", architectures=["Glm4MoeForCausalLM"], head_dim=16, partial_rotary_factor=0.5, attention_bias=True,
                n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=24, norm_topk_prob=True)
+DEEPSEEK = dict(num_attention_heads=4, num_key_value_heads=4, kv_lora_rank=32, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=16, n_routed_experts=8,
+                num_experts_per_tok=3, moe_intermediate_size=24, n_shared_experts=2, first_k_dense_replace=1, moe_layer_freq=1, attention_bias=False)
+DEEPSEEK2 = dict(DEEPSEEK, model_type="deepseek_v2", architectures=["DeepseekV2ForCausalLM"], scoring_func="softmax", norm_topk_prob=False)
+
+
+def deepseek_yarn(mscale):
+    return dict(type="yarn", factor=4.0, original_max_position_embeddings=64, beta_fast=32, beta_slow=1, mscale=mscale, mscale_all_dim=mscale)
+
+
 GRANITE = dict(embedding_multiplier=3.0, attention_multiplier=0.2, residual_multiplier=0.5, logits_scaling=0.5)
 
 # What a config.json has other than TINY; ... : it does not have the member.
@@ -89,6 +98,14 @@ FAMILIES = {
                      num_nextn_predict_layers=1),
     "glm4_moe_air": dict(GLM_MOE, n_shared_experts=0, n_group=1, topk_group=1, norm_topk_prob=False, use_qk_norm=False, num_hidden_layers=1,
                          **drop("first_k_dense_replace")),
+    "deepseek_v2": dict(DEEPSEEK2, q_lora_rank=None, topk_method="greedy", n_group=1, topk_group=1, routed_scaling_factor=1.0,
+                        rope_scaling=deepseek_yarn(0.707)),
+    "deepseek_v2_groups": dict(DEEPSEEK2, num_attention_heads=12, num_key_value_heads=12, q_lora_rank=20, kv_lora_rank=16, qk_nope_head_dim=24,
+                               qk_rope_head_dim=4, v_head_dim=32, topk_method="group_limited_greedy", n_group=4, topk_group=2, routed_scaling_factor=2.5,
+                               first_k_dense_replace=0),
+    "deepseek_v3": dict(DEEPSEEK, model_type="deepseek_v3", architectures=["DeepseekV3ForCausalLM"], q_lora_rank=24, scoring_func="sigmoid",
+                        topk_method="noaux_tc", n_group=4, topk_group=2, norm_topk_prob=True, routed_scaling_factor=2.5, num_nextn_predict_layers=1,
+                        rope_scaling=deepseek_yarn(1.0)),
     "qwen3_moe_stacked": dict(model_type="qwen3_moe", architectures=["Qwen3MoeForCausalLM"], num_experts=7, num_experts_per_tok=2, moe_intermediate_size=24,
                               norm_topk_prob=True, stacked=True),
     "dynamic": dict(model_type="llama", architectures=["LlamaForCausalLM"], max_position_embeddings=64, rope_scaling=dict(rope_type="dynamic", factor=4.0)),
@@ -151,6 +168,17 @@ def stacks(prefix, c, matrix, add):
         matrix(prefix + "shared_mlp.input_linear", 2 * shared, h), matrix(prefix + "shared_mlp.output_linear", h, shared)
 
 
+def latent(at, c, matrix, norm):
+    h, heads, rank, q_rank = c["hidden_size"], c["num_attention_heads"], c["kv_lora_rank"], c["q_lora_rank"]
+    still, turning, value = c["qk_nope_head_dim"], c["qk_rope_head_dim"], c["v_head_dim"]
+    if q_rank:
+        matrix(at + "q_a_proj", q_rank, h), norm(at + "q_a_layernorm", q_rank), matrix(at + "q_b_proj", heads * (still + turning), q_rank, 2.0)
+    else:
+        matrix(at + "q_proj", heads * (still + turning), h, 2.0)
+    matrix(at + "kv_a_proj_with_mqa", rank + turning, h, 2.0), norm(at + "kv_a_layernorm", rank)
+    matrix(at + "kv_b_proj", heads * (still + value), rank, 1.5), matrix(at + "o_proj", h, heads * value)
+
+
 def tensor_shapes(family, config):
     """[(name, shape, scale)]; see make_model.tensor_shapes."""
     c = config.get("text_config", config)
@@ -189,14 +217,18 @@ def tensor_shapes(family, config):
         plain = ["input_layernorm", "post_attention_layernorm"]
         for name in norms.get(kind, plain + (["pre_feedforward_layernorm", "post_feedforward_layernorm"] if gemma else [])):
             norm(p + name)
-        if kind in ("phi3", "baichuan", "internlm2"):
+        if kind.startswith("deepseek"):
+            latent(p + "self_attn.", c, matrix, norm)
+        elif kind in ("phi3", "baichuan", "internlm2"):
             name = {"phi3": "self_attn.qkv_proj", "baichuan": "self_attn.W_pack", "internlm2": "attention.wqkv"}[kind]
             matrix(p + name, q_dim + 2 * kv_dim, h, 1.6, bias)
         else:
             at = p + ("attn.attention." if kind == "exaone" else "self_attn.")
             for letter, n in (("q", q_dim), ("k", kv_dim), ("v", kv_dim)):
                 matrix(f"{at}{letter}_proj", n, h, 1.0 if letter == "v" else 2.0, qkv_bias)
-        matrix(p + {"internlm2": "attention.wo", "exaone": "attn.attention.out_proj"}.get(kind, "self_attn.o_proj"), h, q_dim, 1.0, bias or kind == "gpt_oss")
+        if not kind.startswith("deepseek"):
+            matrix(p + {"internlm2": "attention.wo", "exaone": "attn.attention.out_proj"}.get(kind, "self_attn.o_proj"), h, q_dim, 1.0,
+                   bias or kind == "gpt_oss")
         if kind in ("gemma3", "gemma3_text", "exaone4", "qwen3_moe"):
             norm(p + "self_attn.q_norm", hd), norm(p + "self_attn.k_norm", hd)
         if kind in ("olmo2", "olmo3", "olmoe"):
@@ -211,10 +243,11 @@ def tensor_shapes(family, config):
             stacks(p, c, matrix, lambda name, shape, scale: out.append((name, shape, scale)))
         elif kind in ("phi3", "glm4"):
             matrix(p + "mlp.gate_up_proj", 2 * inter, h), matrix(p + "mlp.down_proj", h, inter)
-        elif kind == "glm4_moe" and i >= c.get("first_k_dense_replace", 0):
+        elif kind in ("glm4_moe", "deepseek_v2", "deepseek_v3") and i >= c.get("first_k_dense_replace", 0):
             n, width, shared = c["n_routed_experts"], c["moe_intermediate_size"], c["n_shared_experts"]
             matrix(p + "mlp.gate", n, h, 2.0)
-            out.append((p + "mlp.gate.e_score_correction_bias", (n,), 0.5))
+            if c.get("topk_method", "noaux_tc") == "noaux_tc":
+                out.append((p + "mlp.gate.e_score_correction_bias", (n,), 0.5))
             for name, inner in [(f"experts.{e}", width) for e in range(n)] + ([("shared_experts", shared * width)] if shared else []):
                 for part, rows, k in (("gate", inner, h), ("up", inner, h), ("down", h, inner)):
                     matrix(f"{p}mlp.{name}.{part}_proj", rows, k, 2.0)

@@ -9,7 +9,7 @@ import reference
 
 ARCHS = {"phi3": "phi3", "gemma2": "gemma2", "gemma3_text": "gemma3", "gemma3": "gemma3", "granite": "granite", "granitemoehybrid": "granite", "smollm3": "smollm3",
          "olmo2": "olmo2", "olmo3": "olmo2", "glm4": "glm4", "cohere": "command-r", "cohere2": "cohere2", "internlm2": "internlm2", "exaone": "exaone",
-         "exaone4": "exaone4", "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "olmoe": "olmoe", "granitemoe": "granitemoe", "granitemoeshared": "granitemoe", "gpt_oss": "gpt-oss", "glm4_moe": "glm4moe", "baichuan": "baichuan", "mistral3": "mistral3", "qwen2_5_vl": "qwen2vl"}
+         "exaone4": "exaone4", "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "olmoe": "olmoe", "granitemoe": "granitemoe", "granitemoeshared": "granitemoe", "gpt_oss": "gpt-oss", "glm4_moe": "glm4moe", "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2", "baichuan": "baichuan", "mistral3": "mistral3", "qwen2_5_vl": "qwen2vl"}
 PAIRS = ("llama", "granite", "granitemoe", "smollm3", "internlm2", "baichuan", "mistral3")
 NAMES = {**make_gguf.NAMES, "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up", "attention_norm": "attn_norm", "ffn_norm": "ffn_norm",
          "attention.wo": "attn_output", "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down", "ln_1": "attn_norm",
@@ -20,6 +20,8 @@ NAMES = {**make_gguf.NAMES, "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj"
          "mlp.gate": "ffn_gate_inp", "mlp.router": "ffn_gate_inp", "block_sparse_moe.router.layer": "ffn_gate_inp",
          "block_sparse_moe.output_linear": "ffn_down_exps", "block_sparse_moe.gate": "ffn_gate_inp", "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
          "mlp.shared_expert.up_proj": "ffn_up_shexp", "mlp.shared_expert.down_proj": "ffn_down_shexp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+         "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm", "self_attn.q_b_proj": "attn_q_b",
+         "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa", "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_kv_b",
          "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"}
 TOP = {"embed_tokens": "token_embd", "tok_embeddings": "token_embd", "wte": "token_embd", "norm": "output_norm", "ln_f": "output_norm", "lm_head": "output",
        "output": "output"}
@@ -39,6 +41,10 @@ def cut(stem, a, c, dim):
         return list(zip(("attn_q", "attn_k", "attn_v"), np.split(a, 3)))
     if stem == "block_sparse_moe.input_linear":
         return list(zip(("ffn_gate_exps", "ffn_up_exps"), np.split(a, 2, axis=1)))
+    if stem == "self_attn.kv_b_proj":
+        rows = a.reshape(heads, -1, a.shape[1])
+        still = c["qk_nope_head_dim"]
+        return [("attn_k_b", np.ascontiguousarray(np.swapaxes(rows[:, :still], 1, 2))), ("attn_v_b", np.ascontiguousarray(rows[:, still:]))]
     tail = "_shexp" if c.get("num_local_experts") else ""
     return list(zip(("ffn_gate" + tail, "ffn_up" + tail), np.split(a, 2)))
 
@@ -53,7 +59,7 @@ def gpt_oss(name, a):
     return [(f"ffn_gate_exps.{tail}", swap(a[..., 0::2])), (f"ffn_up_exps.{tail}", swap(a[..., 1::2]))]
 
 
-def tensors_of(config, c, tensors, arch, dim):
+def tensors_of(config, c, tensors, arch, dim, whole_latents=False):
     heads, kv = c["num_attention_heads"], c.get("num_key_value_heads", c["num_attention_heads"])
     kind = config["model_type"]
     out, stacks = [], {}
@@ -88,7 +94,7 @@ def tensors_of(config, c, tensors, arch, dim):
             names = {stem: "ffn_down_shexp"}
         if kind in ("glm4", "glm4_moe", "gpt_oss", "gemma2", "gemma3", "gemma3_text", "olmo2", "olmo3", "exaone4") and stem == "post_attention_layernorm":
             names = {stem: "ffn_norm" if kind == "glm4" else "post_attention_norm"}
-        parts = cut(stem, a, c, dim) if stem in (
+        parts = cut(stem, a, c, dim) if (stem == "self_attn.kv_b_proj" and not whole_latents) or stem in (
             "attention.wqkv", "self_attn.W_pack", "shared_mlp.input_linear", "block_sparse_moe.input_linear") else [(names[stem], a)]
         for part, rows in parts:
             if arch in PAIRS and part in ("attn_q", "attn_k"):
@@ -97,7 +103,23 @@ def tensors_of(config, c, tensors, arch, dim):
     return out + [(name, np.stack([a[e] for e in sorted(a)])) for name, a in stacks.items()]
 
 
-def metadata(config, c, arch, dim, layers):
+def deepseek2(c, key, whole_latents):
+    still, turning, rank, value = (c[k] for k in ("qk_nope_head_dim", "qk_rope_head_dim", "kv_lora_rank", "v_head_dim"))
+    key("attention.head_count_kv", "u32", c["num_key_value_heads"] if whole_latents else 1)
+    key("attention.key_length", "u32", still + turning if whole_latents else rank + turning)
+    key("attention.value_length", "u32", value if whole_latents else rank)
+    if not whole_latents:
+        key("attention.key_length_mla", "u32", still + turning)
+        key("attention.value_length_mla", "u32", value)
+    key("attention.q_lora_rank", "u32", c["q_lora_rank"])
+    key("attention.kv_lora_rank", "u32", rank)
+    key("rope.dimension_count", "u32", turning)
+    key("rope.scaling.yarn_log_multiplier", "f32", 0.1 * c["rope_scaling"]["mscale_all_dim"] if c["rope_scaling"] else None)
+    if c["scoring_func"] == "sigmoid":  # older files of the others do not have the key
+        key("expert_gating_func", "u32", 2)
+
+
+def metadata(config, c, arch, dim, layers, whole_latents=False):
     scaling, pairs = c.get("rope_scaling") or {}, [("general.architecture", "str", arch)]
     gemma = arch.startswith("gemma")
 
@@ -111,10 +133,14 @@ def metadata(config, c, arch, dim, layers):
     mixture = c.get("num_local_experts", 0) > 0
     key("feed_forward_length", "u32", c["intermediate_size"] if mixture else c.get("shared_intermediate_size", c["intermediate_size"]))
     key("attention.head_count", "u32", c["num_attention_heads"])
-    key("attention.head_count_kv", "u32", c.get("num_key_value_heads"))
+    if arch != "deepseek2":
+        key("attention.head_count_kv", "u32", c.get("num_key_value_heads"))
     key("expert_count", "u32", c.get("num_experts", c.get("num_local_experts", c.get("n_routed_experts"))))
+    if arch == "deepseek2":
+        deepseek2({"rope_scaling": None, **c}, key, whole_latents)
     if arch == "glm4moe":
         key("expert_gating_func", "u32", 2)
+    if arch in ("glm4moe", "deepseek2"):
         key("expert_weights_norm", "bool", c["norm_topk_prob"])
         for name, kind, member in (("expert_shared_count", "u32", "n_shared_experts"), ("expert_group_count", "u32", "n_group"),
                                    ("expert_group_used_count", "u32", "topk_group"), ("expert_weights_scale", "f32", "routed_scaling_factor"),
@@ -133,7 +159,8 @@ def metadata(config, c, arch, dim, layers):
         key("attention.layer_norm_rms_epsilon", "f32", c.get("rms_norm_eps", c.get("layer_norm_epsilon")))
     key("rope.freq_base", "f32", c["rope_theta"])
     partial = c.get("partial_rotary_factor", 1.0)
-    key("rope.dimension_count", "u32", int(dim * partial))
+    if arch != "deepseek2":
+        key("rope.dimension_count", "u32", int(dim * partial))
     key("attention.sliding_window", "u32", c.get("sliding_window") or None)
     pattern = c.get("sliding_window_pattern")
     if isinstance(pattern, int) and c.get("sliding_window"):
@@ -177,16 +204,19 @@ def mxfp4_blocks(a):
     return np.concatenate([(exponent + 127)[:, None], code[:, :16] | code[:, 16:] << 4], 1).astype(np.uint8).tobytes()
 
 
-def write(folder, out, kinds=None, tensors=None):
+def write(folder, out, kinds=None, tensors=None, whole_latents=False, raw=None):
     """Returns (config, tensors) for reference_decoder.py. kinds: {end of a tensor's name: its type}, F32 otherwise; tensors: what to take
-    instead of the folder's."""
+    instead of the folder's; whole_latents: as older converters, attn_kv_b;
+    raw: {name in the file: (type, bytes)}."""
     config, found = reference.read_model(folder)
     tensors = tensors or found
     c = {**config, **config.get("text_config", {})}
     arch = ARCHS[config["model_type"]]
     layers = c.get("num_hidden_layers", c.get("num_layers"))
     dim = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
-    files = tensors_of(config, c, tensors, arch, dim)
+    # arguments that tests replace these functions by know nothing of
+    extra = {"whole_latents": True} if whole_latents else {}
+    files = tensors_of(config, c, tensors, arch, dim, **extra)
     scaling = c.get("rope_scaling") or {}
     if "short_factor" in scaling:
         files += [(f"rope_factors_{length}.weight", np.array(scaling[f"{length}_factor"])) for length in ("short", "long")]
@@ -195,6 +225,9 @@ def write(folder, out, kinds=None, tensors=None):
     data = []
     for name, a in files:
         kind = next((kind for end, kind in (kinds or {}).items() if name.endswith(end)), "F32")
+        if name in (raw or {}):
+            data.append((name, a.shape, *raw[name]))
+            continue
         data.append((name, a.shape, kind, mxfp4_blocks(a) if kind == "MXFP4" else a.astype(np.float32).tobytes()))
-    make_gguf.write_file(out, metadata(config, c, arch, dim, layers), data)
+    make_gguf.write_file(out, metadata(config, c, arch, dim, layers, **extra), data)
     return config, tensors

@@ -425,6 +425,73 @@ class Glm4Moe(Family):
         return out
 
 
+class DeepSeek(Family):
+    """Latent attention, expanded: keys and values of every head from what is kept of a position."""
+    pairs = True
+
+    def setup(self):
+        c = self.c
+        self.still, self.turning, self.rank, self.value = (c[k] for k in ("qk_nope_head_dim", "qk_rope_head_dim", "kv_lora_rank", "v_head_dim"))
+        scaling, m = c.get("rope_scaling") or {}, 1.0
+        if scaling.get("mscale_all_dim"):
+            m = 0.1 * scaling["mscale_all_dim"] * math.log(scaling["factor"]) + 1
+        self.scale = m * m / math.sqrt(self.still + self.turning)
+
+    def part(self, i, name):
+        return self.w.get(f"{self.root}layers.{i}.{name}.weight")
+
+    def attention(self, h, i, angles, kept):
+        n, at = len(h), "self_attn."
+        if self.c.get("q_lora_rank"):
+            q = self.norm(h @ self.part(i, at + "q_a_proj").T, self.part(i, at + "q_a_layernorm")) @ self.part(i, at + "q_b_proj").T
+        else:
+            q = h @ self.part(i, at + "q_proj").T
+        q = q.reshape(n, self.heads, self.still + self.turning)
+        made = h @ self.part(i, at + "kv_a_proj_with_mqa").T
+        latent = self.norm(made[:, :self.rank], self.part(i, at + "kv_a_layernorm"))
+        freq, factor = angles[0]
+        angle = np.arange(n)[:, None, None] * freq
+        cos, sin = factor * np.cos(angle), factor * np.sin(angle)
+        turned = self.rotate(made[:, None, self.rank:], cos, sin)[:, 0]
+        row = kept(np.concatenate([latent, turned], axis=1))
+        both = (row[:, :self.rank] @ self.part(i, at + "kv_b_proj").T).reshape(n, self.heads, self.still + self.value)
+        score = np.einsum("ihd,jhd->hij", q[..., :self.still], both[..., :self.still])
+        score = (score + np.einsum("ihd,jd->hij", self.rotate(q[..., self.still:], cos, sin), row[:, self.rank:])) * self.scale
+        score = np.where(np.tri(n, dtype=bool)[None], score, -np.inf)
+        weight = np.exp(score - score.max(axis=-1, keepdims=True))
+        weight /= weight.sum(axis=-1, keepdims=True)
+        return np.einsum("hij,jhd->ihd", weight, both[..., self.still:]).reshape(n, -1) @ self.part(i, at + "o_proj").T
+
+    def mlp(self, h, i):
+        c, out, at = self.c, np.zeros_like(h), "mlp."
+        if self.part(i, at + "gate") is None:
+            return super().mlp(h, i)
+
+        def swiglu(x, name):
+            gate, up, down = (self.part(i, f"{at}{name}.{part}_proj") for part in ("gate", "up", "down"))
+            return down @ (silu(gate @ x) * (up @ x))
+
+        v3 = c["model_type"] == "deepseek_v3"
+        method = c.get("topk_method", "noaux_tc" if v3 else "greedy")
+        groups, used = (1, 1) if method == "greedy" else (c["n_group"], c["topk_group"])
+        for row, x in enumerate(h):
+            logits = self.part(i, at + "gate") @ x
+            score = 1 / (1 + np.exp(-logits)) if c.get("scoring_func", "sigmoid" if v3 else "softmax") == "sigmoid" else np.exp(logits) / np.exp(logits).sum()
+            choice = score
+            if method == "noaux_tc":
+                choice = score + self.w[f"{self.root}layers.{i}.mlp.gate.e_score_correction_bias"]
+            best = np.sort(choice.reshape(groups, -1), axis=1)[:, -2 if method == "noaux_tc" else -1:].sum(axis=1)
+            kept = sorted(range(groups), key=lambda g: (-best[g], g))[:used]
+            choice = [v if e // (len(score) // groups) in kept else -np.inf for e, v in enumerate(choice)]
+            chosen = sorted(range(len(score)), key=lambda e: (-choice[e], e))[:c["num_experts_per_tok"]]
+            whole = score[chosen].sum() if c.get("norm_topk_prob", v3) else 1.0
+            for e in chosen:
+                out[row] += score[e] / whole * c.get("routed_scaling_factor", 1.0) * swiglu(x, f"experts.{e}")
+            if c.get("n_shared_experts"):
+                out[row] += swiglu(x, "shared_experts")
+        return out
+
+
 class GptOss(Family):
     eps = 1e-5
 
@@ -448,7 +515,7 @@ class GptOss(Family):
         return out
 
 
-CLASSES = {"granitemoe": GraniteExperts, "granitemoeshared": GraniteExperts, "gpt_oss": GptOss, "glm4_moe": Glm4Moe, "mixtral": Experts, "qwen2_moe": Experts, "qwen3_moe": Experts, "olmoe": Experts,
+CLASSES = {"granitemoe": GraniteExperts, "granitemoeshared": GraniteExperts, "gpt_oss": GptOss, "glm4_moe": Glm4Moe, "deepseek_v2": DeepSeek, "deepseek_v3": DeepSeek, "mixtral": Experts, "qwen2_moe": Experts, "qwen3_moe": Experts, "olmoe": Experts,
            "phi3": Phi3, "gemma2": Gemma, "gemma3_text": Gemma3, "gemma3": Gemma3, "granite": Granite, "granitemoehybrid": GraniteExperts, "smollm3": SmolLM3,
            "olmo2": Behind, "olmo3": Behind, "exaone4": Behind, "glm4": Glm4, "cohere": Cohere, "cohere2": Cohere, "internlm2": InternLM2, "exaone": Exaone,
            "baichuan": Baichuan, "mistral3": Mistral, "qwen2_vl": Qwen2, "qwen2_5_vl": Qwen2, "llama": Family}

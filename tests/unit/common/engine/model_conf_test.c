@@ -364,6 +364,76 @@ static void decoders_scale_cap_and_turn_as_published(void **state) {
     assert_true(c.rope.original_context == 131072 && c.context_max == 262144);
 }
 
+/* As published, of V2-Lite and V3. */
+#define DEEPSEEK_YARN(mscale)                                                                      \
+    "\"rope_scaling\":{\"beta_fast\":32,\"beta_slow\":1,\"factor\":40,\"mscale\":" mscale          \
+    ",\"mscale_all_dim\":" mscale                                                                  \
+    ",\"original_max_position_embeddings\":4096,\"type\":\"yarn\"},\"rope_theta\":10000,"          \
+    "\"max_position_embeddings\":163840,\"hidden_act\":\"silu\",\"rms_norm_eps\":1e-6,"            \
+    "\"kv_lora_rank\":512,\"qk_nope_head_dim\":128,\"qk_rope_head_dim\":64,\"v_head_dim\":128,"    \
+    "\"attention_bias\":false,\"moe_layer_freq\":1,\"pretraining_tp\":1,\"aux_loss_alpha\":0.001"
+#define V2_LITE                                                                                    \
+    "{\"model_type\":\"deepseek_v2\",\"architectures\":[\"DeepseekV2ForCausalLM\"],"               \
+    "\"hidden_size\":2048,\"intermediate_size\":10944,\"num_hidden_layers\":27,"                   \
+    "\"num_attention_heads\":16,\"num_key_value_heads\":16,\"vocab_size\":102400,"                 \
+    "\"q_lora_rank\":null,\"n_routed_experts\":64,\"n_shared_experts\":2,"                         \
+    "\"num_experts_per_tok\":6,\"moe_intermediate_size\":1408,\"first_k_dense_replace\":1,"        \
+    "\"n_group\":1,\"topk_group\":1,\"topk_method\":\"greedy\",\"scoring_func\":\"softmax\","      \
+    "\"norm_topk_prob\":false,\"routed_scaling_factor\":1.0," DEEPSEEK_YARN("0.707")
+#define V3                                                                                         \
+    "{\"model_type\":\"deepseek_v3\",\"architectures\":[\"DeepseekV3ForCausalLM\"],"               \
+    "\"hidden_size\":7168,\"intermediate_size\":18432,\"num_hidden_layers\":61,"                   \
+    "\"num_attention_heads\":128,\"num_key_value_heads\":128,\"vocab_size\":129280,"               \
+    "\"q_lora_rank\":1536,\"n_routed_experts\":256,\"n_shared_experts\":1,"                        \
+    "\"num_experts_per_tok\":8,\"moe_intermediate_size\":2048,\"first_k_dense_replace\":3,"        \
+    "\"num_nextn_predict_layers\":1,\"n_group\":8,\"topk_group\":4,"                               \
+    "\"norm_topk_prob\":true,\"routed_scaling_factor\":2.5," DEEPSEEK_YARN("1.0")
+
+static void latent_attention_is_one_row_for_all_heads(void **state) {
+    (void)state;
+    struct model_conf c = good(V2_LITE "}");
+    assert_true(c.head_dim == 576 && c.n_kv_heads == 1 && c.n_heads == 16 && c.rope_dim == 64);
+    assert_true(c.latent.rank == 512 && c.latent.q_rank == 0);
+    assert_true(c.latent.still == 128 && c.latent.value == 128 && c.rope_pairs);
+    assert_true(c.rope.type == ROPE_YARN && c.rope.attention_factor == 1);
+    assert_true(fabs((double)c.score_scale - 1.5896262 / sqrt(192)) < 1e-7);
+    assert_true(c.context_max == MODEL_CONTEXT_MAX || c.context_max == 163840);
+    assert_true(c.experts.n == 64 && c.experts.used == 6 && c.experts.shared == 2816);
+    assert_true(!c.experts.sigmoid && !c.experts.choice_bias && !c.experts.normalise);
+    assert_true(c.experts.groups == 0 && !c.mixed[0] && c.mixed[1] && c.mixed[26]);
+
+    /* V2 chooses groups by their best; what the class has where members are absent */
+    c = good(V2_LITE ",\"n_group\":8,\"topk_group\":3,\"topk_method\":\"group_limited_greedy\"}");
+    assert_true(c.experts.groups == 8 && c.experts.groups_used == 3 && c.experts.group_best);
+    assert_true(!c.experts.choice_bias);
+    c = good(V2_LITE ",\"n_routed_experts\":null}");
+    assert_true(c.experts.n == 0 && !c.mixed[1]);
+
+    c = good(V3 "}");
+    assert_true(c.latent.q_rank == 1536 && c.n_guess_layers == 1);
+    assert_true(fabs((double)c.score_scale - 1.8738542 / sqrt(192)) < 1e-7);
+    assert_true(c.experts.sigmoid && c.experts.choice_bias && c.experts.normalise);
+    assert_true(c.experts.groups == 8 && c.experts.groups_used == 4 && !c.experts.group_best);
+    assert_true(c.experts.scale == 2.5f && !c.mixed[2] && c.mixed[3]);
+
+    /* the shape that a newer tool writes beside: of no effect here */
+    char a[MODEL_CONF_LINE_BYTES], b[MODEL_CONF_LINE_BYTES];
+    struct model_conf d = good(V3 ",\"head_dim\":64,\"rope_interleave\":true}");
+    model_conf_line(&c, a);
+    model_conf_line(&d, b);
+    assert_string_equal(a, b);
+    d = good(V3 ",\"v_head_dim\":64}");
+    model_conf_line(&d, b);
+    assert_string_not_equal(a, b);
+
+    struct errbuf eb = {0};
+    assert_int_equal(read_both(&c, V3 ",\"kv_lora_rank\":528}", NULL, &eb), ERR_BAD_FILE);
+    assert_non_null(strstr(eb.text, "qk_rope_head_dim must be even, and with kv_lora_rank = 528 at "
+                                    "most 576, got 64"));
+    assert_int_equal(read_both(&c, V3 ",\"kv_lora_rank\":null}", NULL, &eb), ERR_BAD_FILE);
+    assert_non_null(strstr(eb.text, "kv_lora_rank must be an integer from 16 to 576, got null"));
+}
+
 static void the_hash_line_names_what_changes_logits(void **state) {
     char a[MODEL_CONF_LINE_BYTES], b[MODEL_CONF_LINE_BYTES];
     (void)state;
@@ -391,6 +461,7 @@ int main(void) {
         cmocka_unit_test(generation_config_wins),
         cmocka_unit_test(what_is_not_known_is_refused),
         cmocka_unit_test(decoders_scale_cap_and_turn_as_published),
+        cmocka_unit_test(latent_attention_is_one_row_for_all_heads),
         cmocka_unit_test(the_hash_line_names_what_changes_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
