@@ -266,6 +266,16 @@ static void test_pieces(void **state) {
     check_pieces(llama3, "x" KAWI_1 KAWI_1 "12", "x|" KAWI_1 KAWI_1 "1|2");
     check_pieces(llama3, "a " SHAKING "!b", "a| " SHAKING "!|b");
     check_pieces(o200k, "A" EXT_D LAO "b", "A" EXT_D LAO "b");
+    /* listed letters, not categories: U+01BB is none */
+    const struct tok_pre *listed = tok_pre_find("deepseek-llm", 12);
+    check_pieces(listed->patterns[1], " Stra\u00dfe", " Stra\u00dfe");
+    check_pieces(listed->patterns[1], "a\u01bbb \u01c5", "a|\u01bb|b| \u01c5");
+    check_pieces(listed->patterns[1], "x \u4f60 Y1", "x| \u4f60| Y|1");
+    check_pieces(listed->patterns[2], "1\uff0c(\u3002 2", "1|\uff0c(\u3002| 2");
+    check_pieces(listed->patterns[3], "a  ", "a|  ");
+    check_pieces(listed->patterns[4], "a\u4f60\u597d\uac00b", "a|\u4f60\u597d\uac00|b");
+    check_pieces(listed->patterns[5], "a12b", "a|12|b");
+    assert_null(listed->patterns[6]);
     check_pieces("\\b", "a" EXT_D "." KAWI_1, "a" EXT_D "|.|" KAWI_1);
     check_pieces("\\B", "a" EXT_D ".", "a|" EXT_D ".");
 }
