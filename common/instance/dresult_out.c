@@ -18,7 +18,6 @@ enum {
     TICK_MS = 1000,
     BUCKETS = 1024,
     PENDING_BYTES_MAX = 512 * 1024, /* unsent on the socket: the listener is too slow to get more */
-    CATCH_UP_MS = 2,                /* between looks at a slow listener */
     KEPT_BYTES_MAX = 16 * 1024 * 1024, /* of all requests, beyond what no socket has taken */
 };
 
@@ -54,7 +53,6 @@ struct dresult_out {
     struct loop *loop;
     struct budget *budget;
     struct loop_timer *tick;
-    struct loop_alarm catch_up; /* runs while the listener is behind */
     struct http_x *listener;
     int version;
     struct loop_timer *beat;                     /* of a listener that watches; NULL: it does not */
@@ -148,7 +146,6 @@ static void on_listener_gone(void *arg) {
     log_warn("dresult", "event=listener_lost");
     d->listener = NULL;
     loop_timer_stop(&d->beat);
-    loop_alarm_stop(&d->catch_up);
 }
 
 /* Without memory for the frame, or for what the socket has not taken, the listener goes: it comes
@@ -219,7 +216,7 @@ static void write_next(struct dresult_out *d, struct kept_req *r) {
     if (r->cut.done) note_taken(r, k);
 }
 
-static void on_catch_up(void *arg);
+static void on_listener_room(void *arg);
 
 /* Writes what there is to say, a frame of each request in turn, as long as the listener takes it.
  */
@@ -230,13 +227,11 @@ static void pump(struct dresult_out *d) {
         write_next(d, r);
         turn_join(d, r);
     }
-    if (d->turn == NULL || d->listener == NULL)
-        loop_alarm_stop(&d->catch_up);
-    else if (!loop_alarm_is_set(&d->catch_up))
-        loop_alarm_set(d->loop, &d->catch_up, CATCH_UP_MS, on_catch_up, d);
+    if (d->turn != NULL && d->listener != NULL)
+        http_x_on_room(d->listener, PENDING_BYTES_MAX / 2, on_listener_room, d);
 }
 
-static void on_catch_up(void *arg) {
+static void on_listener_room(void *arg) {
     pump(arg);
 }
 
@@ -245,7 +240,6 @@ void dresult_out_close_listener(struct dresult_out *d) {
     struct http_x *x = d->listener;
     d->listener = NULL;
     loop_timer_stop(&d->beat);
-    loop_alarm_stop(&d->catch_up);
     http_x_on_close(x, NULL, NULL);
     http_x_stream_end(x);
 }
