@@ -47,6 +47,24 @@ def test_split_is_whole(served):
     assert len({str(w) for w in want}) == len(BODIES)
 
 
+def test_block_types_split_as_whole(tmp_path):
+    """Nobody asks for a type: each matrix is multiplied in its own, here those of a Q4_K_M, on one instance and split."""
+    make_decoder.write(str(tmp_path / "hf"), "qwen3_moe", seed=7, vocab_size=4096, max_position_embeddings=512, hidden_size=256, moe_intermediate_size=256,
+                       num_experts=6, num_experts_per_tok=2)
+    path = tmp_path / "gguf" / "model.gguf"
+    path.parent.mkdir()
+    make_gguf_decoder.write(str(tmp_path / "hf"), str(path),
+                            own=lambda n: None if "ffn_gate_inp" in n else "Q6_K" if "down" in n or "attn_v" in n or n == "output.weight" else "Q4_K")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(os.path.join(FABLE, name), path.parent)
+    extra = {"BatonConfig": {"chunkTokens": 64}}
+    with Standalone(model=str(path), extra=extra) as one:
+        want = [answer(one.base, body) for body in BODIES]
+    with Cluster(model=str(path), extra=extra) as c:
+        assert [answer(c.base, body) for body in BODIES] == want
+        assert in_threads([lambda b=b: answer(c.base, b) for b in BODIES]) == want
+
+
 def test_metrics_tell_where_rows_went(served):
     one, c = served
     for d in (one, c.prefills[0], c.decodes[0]):

@@ -204,10 +204,22 @@ def mxfp4_blocks(a):
     return np.concatenate([(exponent + 127)[:, None], code[:, :16] | code[:, 16:] << 4], 1).astype(np.uint8).tobytes()
 
 
-def write(folder, out, kinds=None, tensors=None, whole_latents=False, raw=None):
+def as_blocks(tensors, kind_of, names_of, seed):
+    """(tensors with u8 rows of blocks in the place of those that have a type, what all of them mean). Rows are cut and stacked as numbers are."""
+    rng, raw, back = np.random.default_rng(seed), {}, dict(tensors)
+    for name, a in tensors.items():
+        kind = kind_of(names_of(name, a)) if a.ndim >= 2 else None
+        if kind and a.shape[-1] % make_gguf.TYPES[kind][1] == 0:
+            data, back[name] = make_gguf.blocks_of(kind, a, rng)
+            raw[name] = np.frombuffer(data, np.uint8).reshape(*a.shape[:-1], -1)
+    return {**tensors, **raw}, back
+
+
+def write(folder, out, kinds=None, tensors=None, whole_latents=False, raw=None, own=None, seed=4):
     """Returns (config, tensors) for reference_decoder.py. kinds: {end of a tensor's name: its type}, F32 otherwise; tensors: what to take
     instead of the folder's; whole_latents: as older converters, attn_kv_b;
-    raw: {name in the file: (type, bytes)}."""
+    raw: {name in the file: (type, bytes)}; own(name): the type of a matrix by its name in GGUF, or None: random blocks that fit, and tensors say
+    what they mean."""
     config, found = reference.read_model(folder)
     tensors = tensors or found
     c = {**config, **config.get("text_config", {})}
@@ -216,7 +228,10 @@ def write(folder, out, kinds=None, tensors=None, whole_latents=False, raw=None):
     dim = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
     # arguments that tests replace these functions by know nothing of
     extra = {"whole_latents": True} if whole_latents else {}
-    files = tensors_of(config, c, tensors, arch, dim, **extra)
+    stored = tensors
+    if own:
+        stored, tensors = as_blocks(tensors, own, lambda name, a: (tensors_of(config, c, {name: a}, arch, dim, **extra) or [(name, a)])[0][0], seed)
+    files = tensors_of(config, c, stored, arch, dim, **extra)
     scaling = c.get("rope_scaling") or {}
     if "short_factor" in scaling:
         files += [(f"rope_factors_{length}.weight", np.array(scaling[f"{length}_factor"])) for length in ("short", "long")]
@@ -227,6 +242,11 @@ def write(folder, out, kinds=None, tensors=None, whole_latents=False, raw=None):
         kind = next((kind for end, kind in (kinds or {}).items() if name.endswith(end)), "F32")
         if name in (raw or {}):
             data.append((name, a.shape, *raw[name]))
+            continue
+        if a.dtype == np.uint8:
+            kind = own(name)
+            _, elements, size = make_gguf.TYPES[kind]
+            data.append((name, (*a.shape[:-1], a.shape[-1] // size * elements), kind, np.ascontiguousarray(a).tobytes()))
             continue
         data.append((name, a.shape, kind, mxfp4_blocks(a) if kind == "MXFP4" else a.astype(np.float32).tobytes()))
     make_gguf.write_file(out, metadata(config, c, arch, dim, layers, **extra), data)

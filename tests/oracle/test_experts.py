@@ -51,6 +51,44 @@ def test_mxfp4_of_gguf_is_the_same_model(gpt_oss):
     assert "weights=mxfp4" in info, info
 
 
+FEW = dict(num_experts=6, num_experts_per_tok=2)
+WIDE = dict(hidden_size=256, moe_intermediate_size=256, **FEW)
+K_TYPES = {
+    # name: (family, sizes, type by GGUF's name, what is kept)
+    "Q4_K": ("qwen3_moe", WIDE, lambda n: "Q4_K", "q4_k"),
+    "Q5_K": ("qwen3_moe", WIDE, lambda n: "Q5_K", "q5_k"),
+    "Q6_K": ("qwen3_moe", WIDE, lambda n: "Q6_K", "q6_k"),
+    "Q3_K": ("qwen3_moe", WIDE, lambda n: "Q3_K", "q6_k"),
+    "MXFP4": ("qwen3_moe", dict(FEW, hidden_size=64, moe_intermediate_size=96), lambda n: "MXFP4", "mxfp4"),
+    "as Q4_K_M, rows of q and k as pairs": ("mixtral", dict(hidden_size=256, intermediate_size=256, num_hidden_layers=1),
+                                            lambda n: "Q6_K" if "attn_v" in n or "ffn_down" in n or n == "output.weight" else "Q4_K", "q4_k"),
+    "a stack that is cut, a shared expert that is too": ("granite_shared", dict(hidden_size=256, intermediate_size=256, shared_intermediate_size=512),
+                                                         lambda n: "Q5_K" if "shexp" in n else "Q4_K", "q4_k"),
+    "gate and up whose activations differ": ("qwen2_moe", dict(WIDE, shared_expert_intermediate_size=256),
+                                             lambda n: "Q8_0" if "ffn_up" in n else "MXFP4" if "attn" in n else "Q4_K", "q4_k"),
+    "groups of experts": ("glm4_moe", dict(hidden_size=256, moe_intermediate_size=256, intermediate_size=256), lambda n: None if "nextn" in n else "Q6_K" if "down" in n else "Q4_K", "q4_k"),
+}
+
+
+@pytest.mark.parametrize("story", K_TYPES)
+def test_experts_in_blocks(tmp_path, story):
+    family, sizes, kind, kept = K_TYPES[story]
+    make_decoder.write(str(tmp_path / "plain"), family, seed=7, **sizes)
+    path = str(tmp_path / "m.gguf")
+    config, tensors = make_gguf_decoder.write(str(tmp_path / "plain"), path, own=lambda n: None if "ffn_gate_inp" in n else kind(n))
+    ids = prompt(config, 40)
+    want = reference_decoder.logits(config, tensors, ids)
+    got, _, info = run(tmp_path, ids, model=path, **F32)
+    assert worst(got, want) < TOLERANCE, info
+    # As the types are, with activations of eight bits: near the reference, and the same bits however it is cut.
+    base, tokens, info = run(tmp_path, ids, 8, model=path, weights="auto", kv="f32")
+    assert f"weights={kept} " in info, info
+    assert np.median(np.abs(base - want).max(axis=1)) / np.abs(want).max() < 0.05, info
+    for options in ({"chunk": 1, "block": 1}, {"chunk": 7, "threads": 2, "beside": 5}, {"kernels": "ref", "chunk": 13}):
+        got, again, _ = run(tmp_path, ids, 8, model=path, weights="auto", kv="f32", **options)
+        assert got.tobytes() == base.tobytes() and again == tokens, options
+
+
 @pytest.mark.parametrize("weights", ["f32", "int8"])
 def test_bits_of_mxfp4_do_not_depend_on_chunks_threads_or_neighbours(gpt_oss, weights):
     folder, _, _, ids, _ = gpt_oss
