@@ -31,6 +31,10 @@ void bus_tune_malloc(void) {
     mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD_BYTES);
 }
 
+void bus_rest_malloc(void) {
+    malloc_trim(0);
+}
+
 static enum err set(int sock, int level, int option, int value) {
     return nn_setsockopt(sock, level, option, &value, sizeof(value)) == 0 ? ERR_OK : ERR_IO;
 }

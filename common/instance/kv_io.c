@@ -10,7 +10,7 @@
 #include "common/instance/bus.h"
 #include "common/instance/kv_link.h"
 
-enum { TICK_MS_MAX = 200, TICK_MS_MIN = 5, IDLE_MS = 1000, EVENTS_RESERVED = 256 };
+enum { TICK_MS_MAX = 200, TICK_MS_MIN = 5, IDLE_MS = 1000, REST_MS = 1000, EVENTS_RESERVED = 256 };
 
 /* ---- events */
 
@@ -363,6 +363,21 @@ static void bury_dying(struct kv_plane *kp, uint64_t now_ms) {
     }
 }
 
+/* Memory of frames goes back once none has come or gone for a while. */
+static void rest(struct kv_plane *kp, uint64_t now_ms) {
+    uint64_t moved = 0;
+    for (const struct kv_link *l = kp->links; l != NULL; l = l->next)
+        moved += l->sent_bytes + l->taken_bytes;
+    if (moved != kp->moved_bytes) {
+        kp->moved_bytes = moved;
+        kp->moved_ms = now_ms;
+        kp->rested = false;
+    } else if (!kp->rested && now_ms >= kp->moved_ms + REST_MS) {
+        kp->rested = true;
+        bus_rest_malloc();
+    }
+}
+
 void *kv_io_main(void *arg) {
     struct kv_plane *kp = arg;
     uint64_t next_tick_ms = 0;
@@ -383,6 +398,7 @@ void *kv_io_main(void *arg) {
             if (tick) kv_link_tick(kp, l, now_ms);
             if (l->pipe != NULL) link_send(kp, l);
         }
+        if (tick) rest(kp, now_ms);
         bury_dying(kp, now_ms);
         wait_for_work(kp);
     }

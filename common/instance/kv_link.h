@@ -314,8 +314,10 @@ struct kv_plane {
     uint32_t io_self_id;
     struct kv_link *links;
     struct kv_pipe *dying;
-    uint64_t due_ms;   /* something wants a tick sooner than the next regular one */
-    struct wr scratch; /* one control frame at a time */
+    uint64_t due_ms;                /* something wants a tick sooner than the next regular one */
+    uint64_t moved_bytes, moved_ms; /* of all links, and when that was seen to change */
+    bool rested;                    /* since then bus_rest_malloc() was called */
+    struct wr scratch;              /* one control frame at a time */
     struct pollfd *polls;
     size_t polls_cap;
 };

@@ -19,6 +19,7 @@ ROUND_S = 4
 ROUNDS_MIN = 9
 GROWTH_KIB = 2048  # of a third of the rounds over the one before it; a leak of 4 KiB a request is more
 SETTLE_S = 10 * SLOW
+REST_S = 1.5  # an instance keeps the memory of frames of the KV link for a second
 
 
 def held(daemon):
@@ -69,6 +70,7 @@ def test_nothing_grows():
             balance(cluster)
             wait_for(lambda: [d.load()[0] for d in lasting[1:]] == [i[0] for i in idle] and all(d.load()[2:] == (0, 0, 0) for d in lasting[1:]),
                      SETTLE_S, "all slots are free")
+            time.sleep(REST_S)
             for d in lasting:
                 seen[d.name].append(held(d))
         assert [d.process.pid for d in lasting] == pids
