@@ -5,11 +5,13 @@
  * [--seconds S]
  *                [--kernels NAME] [--dtype TYPE] [--model DIR]
  *
- * --dtype: products with weights of that type only.
+ * --dtype: products with weights of that type only: f32, bf16, int8 (what Q8_0 of GGUF is kept as;
+ * q8_0 is the same), int4 (q4_0), q4_k, q5_k, q6_k, mxfp4, iq4_nl or iq4_xs. With --model, of a
+ * plain type, the model's too.
  *
  * Shapes default to TinyLlama-1.1B. Lines are `name value unit [ratio of]`. With --model the real
- * forward pass runs too. Bars: gemm_bf16 at least 0.5 of openblas sgemm; decode_bf16 at least 0.5
- * of the read bandwidth. */
+ * forward pass runs too, of a GGUF file in the types that it has. Bars: gemm_bf16 at least 0.5 of
+ * openblas sgemm; decode_bf16 at least 0.5 of the read bandwidth. */
 #include <unistd.h>
 #include "common/engine/forward.h"
 #include "common/engine/kernels_blocks.h"
@@ -18,8 +20,35 @@
 struct conf {
     int hidden, intermediate, kv_dim, vocab, rows, threads;
     double seconds;
-    const char *kernels, *model, *only;
+    const char *kernels, *model;
+    enum dtype only; /* DTYPE_NONE: all */
 };
+
+static const enum dtype dtypes[] = {DTYPE_F32,    DTYPE_BF16,  DTYPE_INT8, DTYPE_INT4,
+                                    DTYPE_Q4_K,   DTYPE_Q5_K,  DTYPE_Q6_K, DTYPE_MXFP4,
+                                    DTYPE_IQ4_NL, DTYPE_IQ4_XS};
+enum { N_DTYPES = sizeof(dtypes) / sizeof(dtypes[0]) };
+
+/* A type of weights, or of a file that is kept as one. */
+static bool read_dtype(enum dtype *out, const char *name) {
+    if (strcmp(name, "q8_0") == 0) name = dtype_name(DTYPE_INT8);
+    if (strcmp(name, "q4_0") == 0) name = dtype_name(DTYPE_INT4);
+    for (int i = 0; i < N_DTYPES; i++) {
+        if (strcmp(name, dtype_name(dtypes[i])) != 0) continue;
+        *out = dtypes[i];
+        return true;
+    }
+    fprintf(stderr, "bench_engine: --dtype must be q8_0, q4_0");
+    for (int i = 0; i < N_DTYPES; i++) fprintf(stderr, ", %s", dtype_name(dtypes[i]));
+    fprintf(stderr, "; got %s\n", name);
+    return false;
+}
+
+static enum dtype model_dtype(const struct conf *c) {
+    const size_t n = strlen(c->model);
+    if (c->only != DTYPE_NONE && !dtype_is_blocks(c->only)) return c->only;
+    return n > 5 && strcmp(c->model + n - 5, ".gguf") == 0 ? DTYPE_NONE : DTYPE_BF16;
+}
 
 static uint64_t rng_next(uint64_t *s) {
     *s ^= *s << 13;
@@ -179,12 +208,9 @@ static double bench_products(const struct conf *c, struct pool *pool, const stru
     munmap(w.memory, w.bytes * (size_t)w.copies);
     double work = flops(s, N, c->rows);
     printf("openblas_sgemm_layer %.1f GFLOP/s\n", work / blas_s * 1e-9);
-    static const enum dtype dtypes[] = {DTYPE_F32,    DTYPE_BF16,  DTYPE_INT8, DTYPE_INT4,
-                                        DTYPE_Q4_K,   DTYPE_Q5_K,  DTYPE_Q6_K, DTYPE_MXFP4,
-                                        DTYPE_IQ4_NL, DTYPE_IQ4_XS};
-    for (size_t t = 0; t < sizeof(dtypes) / sizeof(dtypes[0]); t++) {
+    for (size_t t = 0; t < N_DTYPES; t++) {
         const enum dtype dtype = dtypes[t];
-        if (c->only != NULL && strcmp(c->only, dtype_name(dtype)) != 0) continue;
+        if (c->only != DTYPE_NONE && c->only != dtype) continue;
         fprintf(stderr, "bench_engine: products with %s weights\n", dtype_name(dtype));
         weights_make(&w, own, s, N, dtype,
                      (int)((768u << 20) / ((size_t)c->hidden * (size_t)c->intermediate * 8) + 2));
@@ -212,7 +238,7 @@ static double bench_products(const struct conf *c, struct pool *pool, const stru
 
 static void bench_model(const struct conf *c, double bandwidth, double sgemm) {
     const struct engine_opts o = {.model_dir = c->model,
-                                  .weight_dtype = DTYPE_BF16,
+                                  .weight_dtype = model_dtype(c),
                                   .kv_dtype = DTYPE_BF16,
                                   .kernels = c->kernels,
                                   .n_threads = c->threads};
@@ -258,14 +284,19 @@ static void bench_model(const struct conf *c, double bandwidth, double sgemm) {
         t = bench_now() - t;
         if (t < best) best = t;
     }
-    /* what one token reads: every layer's matrices and the head */
-    double layer = 2.0 * m->hidden * m->head_dim * (m->n_heads + m->n_kv_heads) +
-                   3.0 * m->hidden * m->intermediate;
-    double bytes = 2 * (m->n_layers * layer + (double)m->vocab_size * m->hidden);
+    /* what one token reads: every layer's matrices, of experts the chosen, and the head; a mixture
+     * is taken to have a head of its own */
+    const double head = (double)m->vocab_size * m->hidden;
+    const double layers =
+        m->n_experts > 0
+            ? (double)m->n_params_active - 2 * head
+            : m->n_layers * (2.0 * m->hidden * m->head_dim * (m->n_heads + m->n_kv_heads) +
+                             3.0 * m->hidden * m->intermediate);
+    double bytes = (double)m->weight_bytes / (double)m->n_params * (layers + head);
     printf("model_decode_batch_1 %.1f tokens/s %.2f of read_bandwidth_%d\n", 1 / best,
            bytes / best / bandwidth, c->threads);
     printf("model_prefill_%d %.1f tokens/s %.1f GFLOP/s %.2f of openblas_sgemm\n", c->rows, rate,
-           rate * m->n_layers * layer * 2e-9, rate * m->n_layers * layer * 2 / sgemm);
+           rate * layers * 2e-9, rate * layers * 2 / sgemm);
     free(table);
     free(ids);
     free(logits);
@@ -274,6 +305,7 @@ static void bench_model(const struct conf *c, double bandwidth, double sgemm) {
 }
 
 static bool parse(struct conf *c, int argc, char **argv) {
+    bool known = true;
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 == argc) return false;
         const char *k = argv[i], *v = argv[i + 1];
@@ -292,13 +324,13 @@ static bool parse(struct conf *c, int argc, char **argv) {
         else if (strcmp(k, "--kernels") == 0)
             c->kernels = v;
         else if (strcmp(k, "--dtype") == 0)
-            c->only = v;
+            known = read_dtype(&c->only, v);
         else if (strcmp(k, "--model") == 0)
             c->model = v;
         else
             return false;
     }
-    return c->hidden > 0 && c->intermediate > 0 && c->kv_dim > 0 && c->rows > 0 &&
+    return known && c->hidden > 0 && c->intermediate > 0 && c->kv_dim > 0 && c->rows > 0 &&
            c->threads >= 0 && c->seconds >= 0;
 }
 
