@@ -131,6 +131,8 @@ static const struct key gpt_oss_keys[] = {
     {"expert_used_count", "num_experts_per_tok", COUNT, true},
     END,
 };
+static const struct key encoder_keys[] = {
+    {"attention.layer_norm_epsilon", "layer_norm_eps", NUMBER, true}, END};
 static const struct key olmoe_keys[] = {RMS_EPS, EXPERTS, END};
 
 /* An architecture is a family of model_families.c under another name. */
@@ -146,6 +148,7 @@ static const struct arch {
     int gating;         /* what expert_gating_func must be; 0: it is not looked at */
     bool latent;        /* latent attention; expert_gating_func may be 1 or 2 */
     bool smooth_ramp;   /* YaRN's ramp does not begin and end at whole dimensions; no key says so */
+    bool encoder;       /* architecture is a whole name; its rows see all others */
     int root_layers; /* the size whose scores are divided by the root of hidden / heads; 0: none */
 } archs[] = {
 #define ARCH(arch, type, class, ...)                                                               \
@@ -182,6 +185,18 @@ static const struct arch {
     ARCH("exaone", "exaone", "Exaone", .keys = rms_keys),
     ARCH("exaone4", "exaone4", "Exaone4", .keys = window_keys),
     ARCH("baichuan", "baichuan", "Baichuan", .keys = rms_keys, .pairs = true, .llama_names = true),
+    /* RoBERTa's too: their positions are written without those of the padding */
+    {.name = "bert",
+     .model_type = "bert",
+     .architecture = "BertModel",
+     .act = "gelu",
+     .keys = encoder_keys,
+     .encoder = true},
+    {.name = "nomic-bert",
+     .model_type = "nomic_bert",
+     .architecture = "NomicBertModel",
+     .keys = encoder_keys,
+     .encoder = true},
 };
 enum { N_ARCHS = sizeof(archs) / sizeof(archs[0]) };
 
@@ -401,14 +416,16 @@ static enum err check_neutrals(const struct gguf *g, const struct arch *a, struc
         double v = 0;
         bool on;
         snprintf(key, sizeof(key), "%s.%s", a->name, neutrals[i].key);
+        const double want =
+            strcmp(neutrals[i].key, "attention.causal") == 0 && a->encoder ? 0 : neutrals[i].value;
         if (gguf_find(g, key) == NULL || arch_has(a, neutrals[i].key)) continue;
         if (gguf_bool(g, key, &on))
             v = on;
         else if (!uniform(g, key, &v))
             v = NAN;
-        if (v != neutrals[i].value)
+        if (v != want)
             return err_set(eb, ERR_BAD_FILE, "%s: key %s must be absent or %g for %s, got %g",
-                           gguf_name(g), key, neutrals[i].value, a->name, v);
+                           gguf_name(g), key, want, a->name, v);
     }
     return ERR_OK;
 }
@@ -468,6 +485,9 @@ static enum err put_rope(struct buf *b, const struct gguf *g, const struct arch 
                        "%s: key %s must be one of \"none\" \"linear\" \"yarn\", got \"%.*s\"",
                        gguf_name(g), rope_key(key, a, "type"), n < 60 ? (int)n : 60, type);
     if (none || factor == 0 || (linear && factor == 1)) return ERR_OK;
+    if (a->encoder)
+        return err_set(eb, ERR_BAD_FILE, "%s: key %s must be absent or 1 for %s, got %g",
+                       gguf_name(g), rope_key(key, a, "factor"), a->name, factor);
     buf_printf(b, "\"rope_scaling\":{\"rope_type\":\"%.*s\",\"factor\":%.17g", (int)n, type,
                factor);
     if (yarn && gguf_f64(g, rope_key(key, a, "original_context_length"), &v))
@@ -517,6 +537,32 @@ static enum err put_vocab(struct buf *b, const struct gguf *g, struct errbuf *eb
         return err_set(eb, ERR_BAD_FILE, "%s: tensor token_embd.weight is missing", gguf_name(g));
     buf_printf(b, "\"vocab_size\":%llu,\"tie_word_embeddings\":%s,", (unsigned long long)t->dims[1],
                gguf_tensor_find(g, "output.weight") == NULL ? "true" : "false");
+    return ERR_OK;
+}
+
+/* What an encoder has beside its shape. */
+static void put_encoder(struct buf *b, const struct gguf *g) {
+    const struct gguf_tensor *t = gguf_tensor_find(g, "token_types.weight");
+    buf_printf(b, "\"type_vocab_size\":%llu,\"use_cache\":false}",
+               t != NULL ? (unsigned long long)t->dims[1] : 0ull);
+}
+
+/* How a text becomes a vector; a key that is there says that this is what the model is for. */
+static enum err read_pooling(struct model_conf *c, const struct gguf *g, const struct arch *a,
+                             struct errbuf *eb) {
+    static const enum pooling kinds[] = {POOL_NONE, POOL_MEAN, POOL_CLS, POOL_LAST};
+    char key[KEY_BYTES];
+    uint64_t v = 0;
+    snprintf(key, sizeof(key), "%s.pooling_type", a->name);
+    c->is_embedder = c->is_embedder || a->encoder;
+    if (gguf_find(g, key) == NULL) return ERR_OK;
+    if (!gguf_u64(g, key, &v) || v > 3)
+        return err_set(eb, ERR_BAD_FILE,
+                       "%s: key %s must be 0 (none), 1 (mean), 2 (cls) or 3 (last), got %llu",
+                       gguf_name(g), key, (unsigned long long)v);
+    if (kinds[v] == POOL_NONE) return ERR_OK;
+    c->pooling = kinds[v];
+    c->is_embedder = true;
     return ERR_OK;
 }
 
@@ -629,6 +675,13 @@ enum err gguf_config(struct buf *config, struct buf *generation, const struct gg
     put_latent(config, g, a);
     put_special(config, g);
     put_absent(config, g, a);
+    if (a->encoder) {
+        put_encoder(config, g);
+        put_generation(generation, g);
+        return config->failed || generation->failed
+                   ? err_set(eb, ERR_NO_MEMORY, "no memory to read the metadata")
+                   : ERR_OK;
+    }
     if (has(g, "blk.0.attn_q_norm.weight") &&
         (strcmp(a->model_type, "cohere") == 0 || strcmp(a->model_type, "glm4_moe") == 0))
         buf_puts(config, "\"use_qk_norm\":true,");
@@ -660,6 +713,8 @@ enum err gguf_config_rest(struct model_conf *c, const struct gguf *g, struct err
     c->rope_pairs = c->rope_pairs || a->pairs;
     if (a->llama_names) c->map = TENSORS_LLAMA;
     if (a->latent && has(g, "blk.0.attn_k_b.weight")) c->map = TENSORS_LATENT_SPLIT;
+    enum err e = read_pooling(c, g, a, eb);
+    if (e != ERR_OK) return e;
     snprintf(key, sizeof(key), "%s.attention.value_length", a->name);
     if (!a->latent && gguf_u64(g, key, &n_rot) && n_rot != (uint64_t)c->head_dim)
         return err_set(eb, ERR_BAD_FILE, "%s: key %s must be that of the keys, %d, got %llu",

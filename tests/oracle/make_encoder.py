@@ -11,7 +11,9 @@ import os
 
 import numpy as np
 
+import make_gguf
 import make_model
+import reference
 
 TINY = dict(hidden_size=64, intermediate_size=176, num_hidden_layers=4, num_attention_heads=4, vocab_size=211,
             max_position_embeddings=160)
@@ -136,6 +138,54 @@ def write_pooling(out, pooling):
     flag = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens", "last": "pooling_mode_lasttoken"}
     with open(os.path.join(out, "1_Pooling", "config.json"), "w") as f:
         json.dump({v: k == pooling for k, v in flag.items()}, f)
+
+
+GGUF_NAMES = {"embeddings.word_embeddings": "token_embd", "embeddings.position_embeddings": "position_embd", "embeddings.token_type_embeddings": "token_types",
+              "embeddings.LayerNorm": "token_embd_norm", "emb_ln": "token_embd_norm", "attention.self.query": "attn_q", "attention.self.key": "attn_k",
+              "attention.self.value": "attn_v", "attention.output.dense": "attn_output", "attention.output.LayerNorm": "attn_output_norm",
+              "intermediate.dense": "ffn_up", "output.dense": "ffn_down", "output.LayerNorm": "layer_output_norm", "attn.Wqkv": "attn_qkv",
+              "attn.out_proj": "attn_output", "norm1": "attn_output_norm", "norm2": "layer_output_norm", "mlp.fc11": "ffn_up", "mlp.fc12": "ffn_gate",
+              "mlp.fc2": "ffn_down"}
+POOLINGS = {"none": 0, "mean": 1, "cls": 2, "last": 3, "rank": 4}
+
+
+def write_gguf(folder, path, pooling="mean", kind="F32", over=()):
+    """A folder of write_encoder() as llama.cpp's converter writes it: no pooler, RoBERTa's positions without those of the padding. over: pairs of
+    metadata beside or in the place of those."""
+    c, tensors = reference.read_model(folder)
+    arch = "nomic-bert" if c["model_type"] == "nomic_bert" else "bert"
+    before = 0 if c["model_type"] in ("bert", "nomic_bert") else c["pad_token_id"] + 1
+    get = lambda *names: next(c[n] for n in names if n in c)  # noqa: E731
+    meta = {"general.architecture": ("str", arch)}
+    for key, form, value in (("context_length", "u32", get("max_position_embeddings", "n_positions") - before), ("embedding_length", "u32", get("hidden_size", "n_embd")),
+                             ("block_count", "u32", get("num_hidden_layers", "n_layer")), ("feed_forward_length", "u32", get("intermediate_size", "n_inner")),
+                             ("attention.head_count", "u32", get("num_attention_heads", "n_head")), ("attention.causal", "bool", False),
+                             ("attention.layer_norm_epsilon", "f32", get("layer_norm_eps", "layer_norm_epsilon")), ("pooling_type", "u32", POOLINGS[pooling]),
+                             ("rope.freq_base", "f32", c.get("rotary_emb_base"))):
+        if value is not None:
+            meta[f"{arch}.{key}"] = (form, value)
+    meta.update(make_gguf_tokens(c["vocab_size"]))
+    meta.update(over)
+    rng, files = np.random.default_rng(3), []
+    for name, a in tensors.items():
+        name = name.removeprefix("bert.").removeprefix("roberta.")
+        if name.startswith(("pooler.", "classifier.", "cls.")):
+            continue
+        stem, tail = name.rsplit(".", 1)
+        prefix = ""
+        if stem.startswith("encoder.layer"):
+            _, _, layer, stem = stem.split(".", 3)
+            prefix = f"blk.{layer}."
+        if stem == "embeddings.position_embeddings":
+            a = a[before:]
+        own = kind if a.ndim == 2 and prefix and a.shape[1] % make_gguf.TYPES[kind][1] == 0 else "F32"
+        data, _ = make_gguf.blocks_of(own, a, rng)
+        files.append((f"{prefix}{GGUF_NAMES[stem]}.{tail}", a.shape, own, data))
+    make_gguf.write_file(path, [(k, *v) for k, v in meta.items()], files)
+
+
+def make_gguf_tokens(n):
+    return {"tokenizer.ggml.model": ("str", "gpt2"), "tokenizer.ggml.tokens": ("strs", [f"t{i}" for i in range(n)])}
 
 
 def main():

@@ -79,6 +79,38 @@ def test_scores_of_pairs(encoder):
     assert worst(got, want) < TOLERANCE
 
 
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm_roberta", "nomic"])
+def test_encoders_in_gguf_are_those_of_the_folder(tmp_path, family):
+    make_encoder.write_encoder(str(tmp_path), make_encoder.FAMILIES[family], seed=7)
+    config, tensors = reference.read_model(str(tmp_path))
+    ids, rows, path = some_ids(N), None, tmp_path / "gguf" / "m.gguf"
+    path.parent.mkdir()
+    rows = reference_encoder.rows(config, tensors, ids)
+    make_encoder.write_gguf(str(tmp_path), str(path))
+    for pool in ("mean", "cls"):
+        want, _ = run(tmp_path, ids, pool, rows.shape[1])
+        got, _ = run(path.parent, ids, pool, rows.shape[1])
+        assert worst(got, reference_encoder.pool(rows, pool)) < TOLERANCE
+        assert worst(got, want) < 1e-6, pool  # an epsilon of four bytes
+
+
+ENCODERS_REFUSED = {
+    "a reranker": ("rank", {}, "key bert.pooling_type must be 0 (none), 1 (mean), 2 (cls) or 3 (last), got 4"),
+    "rows that see those before them alone": ("mean", {"bert.attention.causal": ("bool", True)}, "key bert.attention.causal must be absent or 0 for bert, got 1"),
+    "positions that stretch": ("mean", {"bert.rope.scaling.factor": ("f32", 4.0)}, "key bert.rope.scaling.factor must be absent or 1 for bert, got 4"),
+    "positions that are not there": ("mean", {"bert.context_length": ("u32", 999)}, "tensor position_embd.weight must have shape [999, 64]"),
+}
+
+
+@pytest.mark.parametrize("story", ENCODERS_REFUSED)
+def test_encoders_in_gguf_that_are_refused(tmp_path, story):
+    pooling, over, says = ENCODERS_REFUSED[story]
+    make_encoder.write_encoder(str(tmp_path / "hf"), make_encoder.FAMILIES["bert"], seed=7)
+    make_encoder.write_gguf(str(tmp_path / "hf"), str(tmp_path / "m.gguf"), pooling, over=over)
+    p = subprocess.run([LOGITS, str(tmp_path / "m.gguf"), "--ids", "1"], capture_output=True, text=True, timeout=120)
+    assert p.returncode == 1 and says in p.stderr, p.stderr
+
+
 @pytest.mark.parametrize("weights", ["f32", "bf16", "int8"])
 def test_bits_do_not_depend_on_neighbours_blocks_or_threads(encoder, weights):
     """Alone in the pass is not possible with --pool; another chunk size gives the pass other neighbours' places."""
