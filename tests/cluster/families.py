@@ -151,6 +151,7 @@ BY_NAME = {m.name: m for m in MODES}
 VOLATILE = [
     (re.compile(r'"id":"(?:endpoint_common_)?\d+"'), '"id":"#"'),
     (re.compile(r'"created":\d+'), '"created":#'),
+    (re.compile(r'"created_at":"[^"]+"'), '"created_at":"#"'),
     (re.compile(r'"(prefill_time|decode_time)":[0-9.]+'), r'"\1":#'),
     (re.compile(r'"(batch_size|queue_wait_time)":\d+'), r'"\1":#'),
     (re.compile(r'"(batch_size|queue_wait_time)":\[[\d,]*\]'), lambda m: f'"{m[1]}":[{m[0].count(",") + 1}]'),
