@@ -3,6 +3,7 @@ Method: a tiny random DeepSeek-V3: one instance in standard mode reads it as a H
 bf16 and in int8. Prompts around a block's edge and longer than a chunk, greedy and drawn, alone and eight at once, with a cold and a warm prefix
 cache; what `batonctl inspect` says of a token's KV is counted again."""
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -59,3 +60,19 @@ def test_kv_of_a_token_is_one_row(folder):
         assert p.returncode in (0, 3), p.stderr
         assert "4 heads over latents of 40" in p.stdout, p.stdout
         assert f"{2 * row / 1024:.1f} KiB for each token" in p.stdout, p.stdout
+
+
+def test_packed_weights_are_those_of_a_copy_of_the_files(folder, tmp_path):
+    """The matrix that is cut is hashed the same whether it is packed or only looked at."""
+    extra, said = {"BatonConfig": {"weightCachePath": str(tmp_path / "packed")}}, []
+    os.makedirs(tmp_path / "packed")
+    for kind in ("hf", "gguf"):
+        for step, source in (("packed to cache", folder / kind), ("cache", tmp_path / kind)):
+            if step == "cache":  # other inodes and times: only the content can tell that it is the same model
+                shutil.copytree(folder / kind, tmp_path / kind)
+                packed = [p for p in os.listdir(tmp_path / "packed") if p.endswith(".packed")]
+                assert packed
+            with Standalone(model=str(source), extra=extra) as one:
+                assert re.findall(r'event=weights from="([^"]*)"', one.instance.log())[-1] == step
+                said.append(answer(one.base, BODIES[4]))
+        assert said[-1] == said[-2]
