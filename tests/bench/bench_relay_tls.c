@@ -97,9 +97,11 @@ static void h1_read(struct conn *c, const char *p, size_t n) {
         memmove(st->last, st->last + n, sizeof(st->last) - n);
         memcpy(st->last + sizeof(st->last) - n, p, n);
     }
-    if (st->status != 200)
+    if (st->status != 200) {
+        fprintf(stderr, "bench_relay_tls: a stream was answered: %.*s\n", (int)n, p);
         stream_over(c->all, st, false);
-    else if (memcmp(st->last, "0\r\n\r\n", sizeof(st->last)) == 0)
+    }
+    if (st->status == 200 && memcmp(st->last, "0\r\n\r\n", sizeof(st->last)) == 0)
         stream_over(c->all, st, true);
 }
 
@@ -215,7 +217,10 @@ static void h2_begin(struct conn *c) {
 
 /* ---- connections */
 static void conn_over(struct conn *c) {
-    for (unsigned i = 0; i < c->n_streams; i++) stream_over(c->all, &c->streams[i], false);
+    for (unsigned i = 0; i < c->n_streams; i++) {
+        if (!c->streams[i].over) fprintf(stderr, "bench_relay_tls: a connection broke\n");
+        stream_over(c->all, &c->streams[i], false);
+    }
     require(epoll_ctl(c->all->epoll, EPOLL_CTL_DEL, c->fd, NULL) == 0, "epoll");
 }
 

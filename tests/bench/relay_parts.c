@@ -23,6 +23,7 @@ enum {
     PENDING_MAX = 1 << 18,
     MARK_BYTES = 28, /* of a time with its name, and what must be there to know it whole */
     HANG_MS = 60000,
+    BEAT_MS = 1000,
     SHUFFLE_SEED = 1,
 };
 static const char mark[] = "\"t\":";
@@ -365,6 +366,18 @@ void relay_send(struct relay_bench *b, uint64_t n, unsigned step, unsigned every
     loop_timer_stop(&look);
 }
 
+/* A stream without a byte for long counts as lost. */
+static void on_beat(void *arg) {
+    struct relay_bench *b = arg;
+    const struct dresult_frame f = {.kind = DR_HEARTBEAT, .req_id = "-", .body = ""};
+    struct relay_inst *const insts[] = {&b->p, &b->d};
+    struct wr w = WR_INIT;
+    require(dresult_pack(&w, 2, &f) == ERR_OK, "no memory");
+    for (int i = 0; i < 2; i++)
+        if (insts[i]->dresult != NULL) http_x_stream_write(insts[i]->dresult, w.data, w.len);
+    wr_free(&w);
+}
+
 static void inst_open(struct relay_bench *b, struct relay_inst *in) {
     struct errbuf eb = {0};
     const struct http_server_opts o = {
@@ -379,9 +392,12 @@ void relay_bench_open(struct relay_bench *b) {
     require(loop_create(&b->loop) == ERR_OK, "no loop");
     inst_open(b, &b->p);
     inst_open(b, &b->d);
+    require(loop_timer_start(&b->beat, b->loop, BEAT_MS, BEAT_MS, on_beat, b) == ERR_OK,
+            "no timer");
 }
 
 void relay_bench_close(struct relay_bench *b) {
+    loop_timer_stop(&b->beat);
     http_server_close(&b->p.server);
     http_server_close(&b->d.server);
     loop_destroy(&b->loop);

@@ -65,6 +65,7 @@ struct relay_bench {
         struct http_x *dresult; /* NULL: the coordinator is not there */
     } p, d;
     struct http_x *direct;
+    struct loop_timer *beat;
     struct seq seqs[RELAY_STREAMS_MAX];
     unsigned n_seqs, at;
     uint64_t n_written, n_wanted;
