@@ -198,12 +198,13 @@ static bool refuse_encoding(const struct dispatch *d, struct http_x *x,
     return true;
 }
 
-/* True: answered. */
+/* What asks about a version is told that it is not there (kserve-runtimes 8.6); what wants work
+ * done takes any, as clients of the reference send it (inference-api 1). True: answered. */
 static bool refuse_version(const struct dispatch *d, struct http_x *x, const struct target *t) {
     const char *model = t->row != NULL ? t->model : t->m.params.model;
     char text[MODEL_NAME_BYTES_MAX + API_VERSION_BYTES + 64];
     bool shown = true;
-    if (api_version_is_served(t->version)) return false;
+    if (api_version_is_served(t->version) || strcmp(http_x_method(x), "POST") == 0) return false;
     for (const char *s = t->version; *s != '\0'; s++) shown = shown && *s > ' ' && *s < 0x7F;
     snprintf(text, sizeof(text), "Request for unknown model: '%s' version%s%s is not found", model,
              shown ? " " : "", shown ? t->version : "");

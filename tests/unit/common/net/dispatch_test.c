@@ -179,8 +179,10 @@ static void a_request_finds_its_handler(void **state) {
     expect("GET", "/v2/models/fable/versions/1", "", 0, 200, "infer /v2/models/{m} fable");
     expect("GET", "/v2/models/fable/versions/7", "", 0, 404,
            "Request for unknown model: 'fable' version 7 is not found");
-    expect("POST", "/v2/models/fable/versions/01/generate", "", 2, 404,
+    expect("GET", "/v2/models/fable/versions/01/config", "", 0, 404,
            "Request for unknown model: 'fable' version 01 is not found");
+    expect("POST", "/v2/models/fable/versions/01/generate", "", 2, 200,
+           "infer /v2/models/{m}/generate fable");
     expect("GET", "/v2/models/fable/versions/%C3%A4/config", "", 0, 404,
            "Request for unknown model: 'fable' version is not found");
     expect("GET", "/v2/models/fable/versions/7/generate", "", 0, 405, NULL);
