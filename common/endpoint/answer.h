@@ -41,6 +41,7 @@ struct choice {
     size_t sent, ready, chars;
 
     /* tokens: [0, recs_sent) were in earlier events */
+    struct token_rec alone; /* with prompt_only: of the token that nobody sees, its times */
     struct token_rec *recs;
     size_t n_recs, recs_cap, recs_sent;
     struct top_logprob *tops;

@@ -137,6 +137,7 @@ void choice_token(struct choice *c, const struct token_event *ev) {
     enum finish f = ev->finish;
     if (c->req->answer.prompt_only) { /* it was drawn so that the prompt is computed */
         c->finish = FINISH_LENGTH;
+        c->alone = (struct token_rec){.queue_us = ev->queue_wait_us, .step_us = ev->step_us};
         return;
     }
     if (f == FINISH_NONE && c->n_recs + 1 >= (size_t)c->req->sampling.new_tokens_max)

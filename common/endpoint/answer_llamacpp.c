@@ -63,6 +63,7 @@ static void put_probs(struct buf *out, const struct choice *c, size_t from, size
 
 static void put_settings(struct buf *out, const struct infer_req *req) {
     const struct sampling *s = &req->sampling;
+    const int n_predict = req->answer.prompt_only ? 0 : (int)s->new_tokens_max;
     buf_printf(out, ",\"generation_settings\":{\"seed\":%llu", (unsigned long long)s->seed);
     put_f(out, "temperature", s->do_sample ? s->temperature : 0);
     buf_printf(out, ",\"top_k\":%d", (int)s->top_k);
@@ -73,8 +74,8 @@ static void put_settings(struct buf *out, const struct infer_req *req) {
     buf_printf(out, ",\"repeat_last_n\":%d", s->penalty_window > 0 ? (int)s->penalty_window : -1);
     put_f(out, "presence_penalty", s->presence_penalty);
     put_f(out, "frequency_penalty", s->frequency_penalty);
-    buf_printf(out, ",\"n_predict\":%d,\"max_tokens\":%d,\"n_probs\":%d", (int)s->new_tokens_max,
-               (int)s->new_tokens_max, (int)s->top_logprobs);
+    buf_printf(out, ",\"n_predict\":%d,\"max_tokens\":%d,\"n_probs\":%d", n_predict, n_predict,
+               (int)s->top_logprobs);
     put_flag(out, "ignore_eos", s->ignore_eos);
     put_flag(out, "stream", req->answer.stream);
     buf_puts(out, ",\"stop\":[");
@@ -93,11 +94,20 @@ static void put_rate(struct buf *out, const char *what, uint64_t n, uint64_t us)
                us > 0 ? (double)n * 1e6 / (double)us : 0);
 }
 
+/* Of a prompt that is computed alone, here or at P. */
+static uint64_t alone_step_us(const struct choice *c) {
+    return c->alone.step_us > 0 ? c->alone.step_us : c->req->measured.prefill_us;
+}
+
+static uint64_t alone_queue_us(const struct choice *c) {
+    return c->alone.step_us > 0 ? c->alone.queue_us : c->req->measured.queue_wait_us;
+}
+
 /* Of tokens that another instance generated the times are lost. */
 static void put_timings(struct buf *out, const struct choice *c) {
     const uint64_t cached = c->req->measured.cached_tokens, n = c->req->n_prompt,
-                   first = c->n_recs > 0 ? rec_step_us(c, 0) : 0,
-                   queue = c->n_recs > 0 ? rec_queue_us(c, 0) : 0;
+                   first = c->n_recs > 0 ? rec_step_us(c, 0) : alone_step_us(c),
+                   queue = c->n_recs > 0 ? rec_queue_us(c, 0) : alone_queue_us(c);
     uint64_t us = 0;
     for (size_t i = 1; i < c->n_recs; i++) us += rec_step_us(c, i);
     buf_printf(out, ",\"timings\":{\"cache_n\":%llu", (unsigned long long)cached);

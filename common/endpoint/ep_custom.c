@@ -88,11 +88,11 @@ bool ep_check_num_predict(struct ep_read *r, const struct json_value *v) {
     return true;
 }
 
-/* llama.cpp's 0 would compute a prompt for nobody. */
+/* llama.cpp's 0 computes the prompt, for those who ask again, and makes nothing. */
 bool ep_check_n_predict(struct ep_read *r, const struct json_value *v) {
-    if (r->p.max_tokens == 0)
-        return ep_fail(r, 422, "n_predict 0, a prompt without an answer, is not supported");
-    return ep_check_num_predict(r, v);
+    (void)v;
+    r->p.given[P_MAX_TOKENS] = r->p.max_tokens >= 0;
+    return true;
 }
 
 bool ep_check_n_probs(struct ep_read *r, const struct json_value *v) {

@@ -123,7 +123,7 @@ const struct ep_row ep_rows[P_COUNT] = {
         .help = "Tokens of the answer at most. Below 1: as many as there is room for.", .def = "-1"},
     [P_N_PREDICT] = {"n_predict", T_I32, AT(max_tokens),
         "Parameter n_predict must be in [-1,2147483647], got {got}.", NULL, ALL(CLOSED(-1, INT32_MAX)),
-        .help = "Tokens of the answer at most. -1: as many as there is room for. 0 is refused.", .def = "-1"},
+        .help = "Tokens of the answer at most. -1: as many as there is room for. 0: the prompt is computed, and nothing made.", .def = "-1"},
     [P_NUM_CTX] = {"num_ctx", T_I32, AT(num_ctx),
         "Parameter num_ctx must be in [0,2147483647], got {got}.", NULL, ALL(CLOSED(0, INT32_MAX)),
         .help = "Tokens that prompt and answer may have together; never more than the server allows. 0: as many as that."},

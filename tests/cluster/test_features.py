@@ -235,6 +235,7 @@ FEATURES = {
     "llama.cpp": (llamacpp(n_probs=2, seed=4), llamacpp_says("limit")),
     "llama.cpp, streamed": (llamacpp(stream=True, seed=4), llamacpp_says("limit")),
     "llama.cpp, several prompts": (llamacpp(prompt=["Once", ["A", 300]], seed=4, ignore_eos=True), llamacpp_says("limit", n=2)),
+    "llama.cpp, the prompt alone": (llamacpp(n_predict=0, seed=3), has(content="", tokens_predicted=0, stop_type="limit", tokens=[], timings__predicted_n=0)),
     "llama.cpp, sampling": (llamacpp(temperature=0.9, top_k=20, min_p=0.05, repeat_penalty=1.2, repeat_last_n=8, seed=5, stop=["\u2603"]), llamacpp_says("limit")),
     "llama.cpp, grammar": (llamacpp(grammar='root ::= "a fox"', seed=4), llamacpp_says("eos", like="a fox")),
     "llama.cpp, json_schema": (llamacpp(json_schema={"type": "boolean"}, seed=4), llamacpp_says("eos", like="true|false")),

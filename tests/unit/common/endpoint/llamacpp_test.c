@@ -84,8 +84,6 @@ static void refusals(void **state) {
         {"{'prompt':{'prompt_string':'x','multimodal_data':['a']}}", 400,
          "prompt.multimodal_data is not supported, the model reads text"},
         {"{'prompt':'x','model':'nope'}", 404, "The model 'nope' does not exist."},
-        {"{'prompt':'x','n_predict':0}", 400,
-         "n_predict 0, a prompt without an answer, is not supported"},
         {"{'prompt':'x','n_predict':-2}", 400,
          "Parameter n_predict must be in [-1,2147483647], got -2."},
         {"{'prompt':'x','n_probs':21}", 400, "Parameter n_probs must be in [0, 20], got 21."},
@@ -175,6 +173,25 @@ static void answers(void **state) {
     assert_non_null(strstr(out.data, "\"stop_type\":\"word\",\"stopping_word\":\"lo\""));
     answer_to(f, PATH, "{'prompt':'x','n_predict':1}", "hello", &out);
     assert_non_null(strstr(out.data, "\"stop_type\":\"limit\""));
+    /* the prompt is computed, and what was drawn for it is not shown */
+    answer_to(f, PATH, "{'prompt':'x','temperature':0,'seed':3,'n_predict':0,'stop':['lo']}", "h",
+              &out);
+    assert_string_equal(
+        out.data,
+        "{\"index\":0,\"content\":\"\",\"tokens\":[],\"id_slot\":0,\"stop\":true,\"model\":"
+        "\"qwen\","
+        "\"tokens_predicted\":0,\"tokens_evaluated\":1" SETTINGS(
+            "0", "false",
+            "\"lo\"") ",\"prompt\":\"x\",\"has_new_line\":false,\"truncated\":false,\"stop_type\":"
+                      "\"limit\",\"stopping_word\":\"\",\"stopped_eos\":false,\"stopped_word\":"
+                      "false,\"stopped_limit\":true,\"tokens_cached\":1,\"timings\":{\"cache_n\":0,"
+                      "\"prompt_n\":1,\"prompt_ms\":26.404,\"prompt_per_token_ms\":26.404,"
+                      "\"prompt_per_second\":37.873,\"predicted_n\":0,\"predicted_ms\":0.000,"
+                      "\"predicted_per_token_ms\":0.000,\"predicted_per_second\":0.000}}");
+    answer_to(f, PATH, "{'prompt':'x','n_predict':0,'stream':true}", "h", &out);
+    static const char alone[] = "data: {\"index\":0,\"content\":\"\",\"tokens\":[],\"id_slot\":0,"
+                                "\"stop\":true,";
+    assert_int_equal(strncmp(out.data, alone, sizeof(alone) - 1), 0);
     answer_to(f, PATH, "{'prompt':'x','n_predict':1,'n_probs':1}", "h", &out);
     assert_non_null(strstr(out.data, "\"completion_probabilities\":[{\"id\":106,\"token\":\"h\","
                                      "\"bytes\":[104],\"logprob\":-0.5,\"top_logprobs\":[{\"id\":"
