@@ -130,6 +130,12 @@ static const struct tensor_row llama_rows[] = {
     PART(at "%d." gate_name, "ffn_gate_exps", EXPERT(gate), EXPERT_INTER, HIDDEN, MIXED_LAYER),    \
         PART(at "%d." up_name, "ffn_up_exps", EXPERT(up), EXPERT_INTER, HIDDEN, MIXED_LAYER),      \
         PART(at "%d." down_name, "ffn_down_exps", EXPERT(down), HIDDEN, EXPERT_INTER, MIXED_LAYER)
+/* The same as newer tools write them. */
+#define STACKED_EXPERTS                                                                            \
+    STACK("mlp.experts.gate_up_proj", "", gate, EXPERT_INTER, HIDDEN, NO_ROWS, IN_ORDER, false),   \
+        STACK("mlp.experts.gate_up_proj", "", up, EXPERT_INTER, HIDDEN, EXPERT_INTER, IN_ORDER,    \
+              false),                                                                              \
+        STACK("mlp.experts.down_proj", "", down, HIDDEN, EXPERT_INTER, NO_ROWS, IN_ORDER, false)
 /* In f32: what is chosen must not depend on the weights' type. */
 #define ROUTER(name) TABLE(name, "ffn_gate_inp", LAYER(router), N_EXPERTS, MIXED_LAYER)
 
@@ -155,9 +161,7 @@ static const struct tensor_row expert_rows[] = {
     PART("mlp.down_proj", "ffn_down", LAYER(down), HIDDEN, INTER, DENSE_LAYER),
     ROUTER("mlp.gate"),
     EXPERTS("mlp.experts.", "gate_proj", "up_proj", "down_proj"),
-    STACK("mlp.experts.gate_up_proj", "", gate, EXPERT_INTER, HIDDEN, NO_ROWS, IN_ORDER, false),
-    STACK("mlp.experts.gate_up_proj", "", up, EXPERT_INTER, HIDDEN, EXPERT_INTER, IN_ORDER, false),
-    STACK("mlp.experts.down_proj", "", down, HIDDEN, EXPERT_INTER, NO_ROWS, IN_ORDER, false),
+    STACKED_EXPERTS,
     PART("mlp.shared_expert.gate_proj", "ffn_gate_shexp", LAYER(gate), SHARED_INTER, HIDDEN,
          SHARED_EXPERT),
     PART("mlp.shared_expert.up_proj", "ffn_up_shexp", LAYER(up), SHARED_INTER, HIDDEN,
@@ -254,6 +258,7 @@ static const struct tensor_row glm4_moe_rows[] = {
     VECTOR("mlp.gate.e_score_correction_bias", "exp_probs_b.bias", LAYER(choice_bias), N_EXPERTS,
            CHOICE_BIAS),
     EXPERTS("mlp.experts.", "gate_proj", "up_proj", "down_proj"),
+    STACKED_EXPERTS,
     PART("mlp.shared_experts.gate_proj", "ffn_gate_shexp", LAYER(gate), SHARED_INTER, HIDDEN,
          SHARED_EXPERT),
     PART("mlp.shared_experts.up_proj", "ffn_up_shexp", LAYER(up), SHARED_INTER, HIDDEN,
@@ -287,7 +292,7 @@ static const struct tensor_row glm4_moe_rows[] = {
         ROUTER("mlp.gate"),                                                                        \
         VECTOR("mlp.gate.e_score_correction_bias", "exp_probs_b.bias", LAYER(choice_bias),         \
                N_EXPERTS, CHOICE_BIAS),                                                            \
-        EXPERTS("mlp.experts.", "gate_proj", "up_proj", "down_proj"),                              \
+        EXPERTS("mlp.experts.", "gate_proj", "up_proj", "down_proj"), STACKED_EXPERTS,             \
         PART("mlp.shared_experts.gate_proj", "ffn_gate_shexp", LAYER(gate), SHARED_INTER, HIDDEN,  \
              SHARED_EXPERT),                                                                       \
         PART("mlp.shared_experts.up_proj", "ffn_up_shexp", LAYER(up), SHARED_INTER, HIDDEN,        \

@@ -106,6 +106,8 @@ FAMILIES = {
     "deepseek_v3": dict(DEEPSEEK, model_type="deepseek_v3", architectures=["DeepseekV3ForCausalLM"], q_lora_rank=24, scoring_func="sigmoid",
                         topk_method="noaux_tc", n_group=4, topk_group=2, norm_topk_prob=True, routed_scaling_factor=2.5, num_nextn_predict_layers=1,
                         rope_scaling=deepseek_yarn(1.0)),
+    "deepseek_v3_stacked": dict(DEEPSEEK, model_type="deepseek_v3", architectures=["DeepseekV3ForCausalLM"], q_lora_rank=24, n_group=2, topk_group=1,
+                                stacked=True),
     "qwen3_moe_stacked": dict(model_type="qwen3_moe", architectures=["Qwen3MoeForCausalLM"], num_experts=7, num_experts_per_tok=2, moe_intermediate_size=24,
                               norm_topk_prob=True, stacked=True),
     "dynamic": dict(model_type="llama", architectures=["LlamaForCausalLM"], max_position_embeddings=64, rope_scaling=dict(rope_type="dynamic", factor=4.0)),
@@ -239,7 +241,8 @@ def tensor_shapes(family, config):
             norm(p + "self_attn.q_norm", (heads, hd)), norm(p + "self_attn.k_norm", (kv, hd))
         if kind == "gpt_oss":
             out.append((p + "self_attn.sinks", (heads,), 2.0))
-        if kind == "gpt_oss" or "stacked" in FAMILIES[family] or (kind.startswith("granitemoe") and c["num_local_experts"] > 0):
+        stacked = kind == "qwen3_moe" and "stacked" in FAMILIES[family]
+        if kind == "gpt_oss" or stacked or (kind.startswith("granitemoe") and c["num_local_experts"] > 0):
             stacks(p, c, matrix, lambda name, shape, scale: out.append((name, shape, scale)))
         elif kind in ("phi3", "glm4"):
             matrix(p + "mlp.gate_up_proj", 2 * inter, h), matrix(p + "mlp.down_proj", h, inter)
@@ -248,6 +251,9 @@ def tensor_shapes(family, config):
             matrix(p + "mlp.gate", n, h, 2.0)
             if c.get("topk_method", "noaux_tc") == "noaux_tc":
                 out.append((p + "mlp.gate.e_score_correction_bias", (n,), 0.5))
+            if "stacked" in FAMILIES[family]:
+                out += [(p + "mlp.experts.gate_up_proj", (n, 2 * width, h), 2 / np.sqrt(h)), (p + "mlp.experts.down_proj", (n, h, width), 2 / np.sqrt(width))]
+                n = 0
             for name, inner in [(f"experts.{e}", width) for e in range(n)] + ([("shared_experts", shared * width)] if shared else []):
                 for part, rows, k in (("gate", inner, h), ("up", inner, h), ("down", h, inner)):
                     matrix(f"{p}mlp.{name}.{part}_proj", rows, k, 2.0)

@@ -469,6 +469,10 @@ class DeepSeek(Family):
 
         def swiglu(x, name):
             gate, up, down = (self.part(i, f"{at}{name}.{part}_proj") for part in ("gate", "up", "down"))
+            if gate is None:  # one tensor for all experts
+                stacks = f"{self.root}layers.{i}.mlp.experts.", int(name.split(".")[1])
+                gate, up = np.split(self.w[stacks[0] + "gate_up_proj"][stacks[1]], 2)
+                down = self.w[stacks[0] + "down_proj"][stacks[1]]
             return down @ (silu(gate @ x) * (up @ x))
 
         v3 = c["model_type"] == "deepseek_v3"
