@@ -135,6 +135,80 @@ def blocks_of(kind, values, rng):
     return b.tobytes(), read_blocks(kind, b).reshape(values.shape)
 
 
+# ---- quantising: to the nearest, with the scale that the largest value of a group asks for
+def put_f16(b, at, values):
+    b[:, at:at + 2] = values.astype(np.float16).view(np.uint8).reshape(-1, 2)
+
+
+def signed_groups(x, top, most):
+    """Groups of 16 as d * s * q, q from -top to top - 1, s from -most to most: (d as f16 has it, s, q)."""
+    g = x.reshape(-1, 16, 16)
+    scale = -np.take_along_axis(g, np.abs(g).argmax(-1)[..., None], -1)[..., 0] / top
+    d = (np.abs(scale).max(1) / most).astype(np.float16)
+    s = np.rint(scale / np.maximum(d.astype(np.float64), 1e-30)[:, None]).clip(-most, most).astype(int)
+    step = d.astype(np.float64)[:, None] * s
+    q = np.rint(g / np.where(step == 0, 1, step)[..., None]).clip(-top, top - 1).astype(int)
+    return d, s, q.reshape(-1, 256)
+
+
+def fit_q6_k(x):
+    d, s, q = signed_groups(x, 32, 127)
+    b, q = np.zeros((len(x), 210), np.uint8), (q + 32).astype(np.uint8)
+    for half in range(2):
+        for j in range(4):
+            part = q[:, 128 * half + 32 * j:128 * half + 32 * j + 32]
+            at = 64 * half + 32 * (j & 1)
+            b[:, at:at + 32] |= (part & 15) << (4 if j & 2 else 0)
+            b[:, 128 + 32 * half:160 + 32 * half] |= (part >> 4) << (2 * j)
+    b[:, 192:208] = s.astype(np.int8).view(np.uint8)
+    put_f16(b, 208, d)
+    return b
+
+
+def fit_q3_k(x):
+    d, s, q = signed_groups(x, 4, 31)
+    b, q, s = np.zeros((len(x), 110), np.uint8), (q + 4).astype(np.uint8), (s + 32).astype(np.uint8)
+    for run in range(8):
+        part = q[:, 32 * run:32 * run + 32]
+        b[:, 32 + 32 * (run // 4):64 + 32 * (run // 4)] |= (part & 3) << (2 * (run % 4))
+        b[:, :32] |= (part >> 2) << run
+    for i in range(16):
+        b[:, 96 + i % 8] |= (s[:, i] & 15) << (4 * (i // 8))
+        b[:, 104 + i % 4] |= (s[:, i] >> 4) << (2 * (i // 4))
+    put_f16(b, 108, d)
+    return b
+
+
+def fit_q4_k(x):
+    g = x.reshape(-1, 8, 32)
+    low = np.minimum(g.min(-1), 0)
+    scale, least = (g.max(-1) - low) / 15, -low
+    d, dm = [np.maximum(v.max(1) / 63, 1e-7).astype(np.float16).astype(np.float64)[:, None] for v in (scale, least)]
+    s, m = [np.rint(v / u).clip(0, 63).astype(np.uint8) for v, u in ((scale, d), (least, dm))]
+    q = np.rint((g + (dm * m)[..., None]) / np.maximum(d * s, 1e-30)[..., None]).clip(0, 15).astype(np.uint8)
+    b = np.zeros((len(x), 144), np.uint8)
+    put_f16(b, 0, d)
+    put_f16(b, 2, dm)
+    for j in range(4):
+        b[:, 4 + j] = s[:, j] | (s[:, j + 4] >> 4) << 6
+        b[:, 8 + j] = m[:, j] | (m[:, j + 4] >> 4) << 6
+        b[:, 12 + j] = (s[:, j + 4] & 15) | (m[:, j + 4] & 15) << 4
+    for run in range(8):
+        b[:, 16 + 32 * (run // 2):48 + 32 * (run // 2)] |= q[:, run] << (4 * (run % 2))
+    return b
+
+
+FITS = {"Q3_K": fit_q3_k, "Q4_K": fit_q4_k, "Q6_K": fit_q6_k}
+
+
+def fitted(kind, values, rng):
+    """As blocks_of(), but near the values given; types that FITS lacks as there."""
+    if kind not in FITS:
+        return blocks_of(kind, values, rng)
+    b = FITS[kind](values.astype(np.float64).reshape(-1, 256))
+    return b.tobytes(), read_blocks(kind, b).reshape(values.shape)
+
+
 def packed_string(s):
     raw = s if isinstance(s, bytes) else s.encode()
     return struct.pack("<Q", len(raw)) + raw
@@ -246,8 +320,8 @@ def tokenizer_pairs(config, folder):
     return pairs
 
 
-def write_gguf(folder, out, kind="F32", parts=1, seed=0, scales=None):
-    """Returns (config, tensors) of what was written, for reference.py: HuggingFace's names and order of rows. kind: a type, or what says the
+def write_gguf(folder, out, kind="F32", parts=1, seed=0, scales=None, make=blocks_of):
+    """make: blocks_of() or fitted(). Returns (config, tensors) of what was written, for reference.py: HuggingFace's names and order of rows. kind: a type, or what says the
     type of a name. scales[name] gets the f16 at the beginning of each value's block of 32."""
     config, tensors = reference.read_model(folder)
     arch, pairs = metadata(config, folder)
@@ -260,7 +334,7 @@ def write_gguf(folder, out, kind="F32", parts=1, seed=0, scales=None):
         turn = arch == "llama" and heads is not None
         own = kind(name) if callable(kind) else kind
         own = own if a.ndim == 2 and a.shape[1] % TYPES[own][1] == 0 else "F32"
-        data, values = blocks_of(own, as_pairs(a, heads) if turn else a, rng)
+        data, values = make(own, as_pairs(a, heads) if turn else a, rng)
         back[name] = as_halves(values, heads) if turn else values
         if scales is not None and TYPES[own][1] == 32:
             scale = np.repeat(f16(np.frombuffer(data, np.uint8).reshape(-1, TYPES[own][2]), 0), 32, 1).reshape(a.shape)

@@ -10,6 +10,7 @@ import pytest
 
 import make_gguf
 import make_model
+import perplexity
 import reference
 from test_engine import LOGITS, prompt, run, worst
 
@@ -117,6 +118,26 @@ def test_the_layers_say_what_a_model_is_kept_as(tmp_path, vocabulary):
                             num_hidden_layers=1, vocab_size=4000)
     _, _, info = run(tmp_path, prompt(config, 3), model=path, weights="auto")
     assert "weights=q4_k" in info, info
+
+
+# What the types may cost fable, of perplexity: at least and at most.
+COSTS = {"Q6_K": (-0.006, 0.006), "Q4_K": (0, 0.05), "Q3_K": (0.01, 0.3)}
+
+
+def test_perplexity_of_the_bundled_model_in_k_types(tmp_path):
+    """Quantised for real, and read as somebody's file would be: the fewer bits, the worse, and none by more than its rounding explains."""
+    rows = perplexity.windows(perplexity.STORIES, 3)
+
+    def nats(model, weights):
+        return float(np.concatenate([-perplexity.log_softmax(model, ids[:-1], weights)[np.arange(len(ids) - 1), ids[1:]] for ids in rows]).mean())
+
+    plain, change = nats(perplexity.FABLE, "bf16"), {}
+    for kind in COSTS:
+        path = str(tmp_path / f"{kind}.gguf")
+        make_gguf.write_gguf(perplexity.FABLE, path, kind, make=make_gguf.fitted)
+        change[kind] = float(np.expm1(nats(path, "auto") - plain))
+    assert all(low <= change[kind] <= high for kind, (low, high) in COSTS.items()), change
+    assert change["Q6_K"] < change["Q4_K"] < change["Q3_K"], change
 
 
 def test_split_files_and_folders_are_one_model(tmp_path):
