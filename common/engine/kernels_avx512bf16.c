@@ -13,6 +13,7 @@
 
 /* Activations for bf16 weights: bf16 [tile][k / 2][rows of the tile][2]; for f32 weights as
  * everywhere. */
+#define X_GATHER     x_gather
 #define X_PACK       x_pack_pairs
 #define X_PAIR_BYTES 4
 #define PAIR_STEPS   1
@@ -35,20 +36,26 @@ LN lanes pairs_fma(pairs w, pairs x, lanes acc) {
 }
 
 static void x_pack_pairs(void *xp, const float *x, size_t x_stride, int first, int end, int k,
-                         enum dtype w) {
-    if (w != DTYPE_BF16) {
-        x_pack_columns(xp, x, x_stride, first, end, k, w);
-        return;
+                         enum dtype w);
+
+#include "common/engine/kernels_zmm_vnni.h"
+#include "common/engine/kernels_lanes.h"
+
+/* [k / 2][n] pairs of bf16. */
+INLINE void pairs_of(uint8_t *dst, size_t n, const float *x, size_t x_stride, size_t k,
+                     size_t count) {
+    size_t i = 0;
+    for (; i + LANES <= k; i += LANES) {
+        __m256i v[4];
+#pragma GCC unroll 4
+        for (size_t r = 0; r < count; r++) v[r] = round_bf16(ln_load(x + r * x_stride + i));
+        turn_out(dst + 2 * i * n, n, v, (int)count);
     }
-    size_t even = (size_t)(k + (k & 1));
-    for (int t = first; t < end; t += TILE_ROWS) {
-        size_t n = (size_t)(end - t < TILE_ROWS ? end - t : TILE_ROWS);
-        uint16_t *dst = (uint16_t *)xp + (size_t)t * even;
-        for (size_t r = 0; r < n; r++) {
-            const float *src = x + ((size_t)t + r) * x_stride;
-            for (size_t i = 0; i < (size_t)k; i++)
-                dst[(i / 2 * n + r) * 2 + (i & 1)] = bf16_of_f32(src[i]);
-            if (k & 1) dst[((size_t)k / 2 * n + r) * 2 + 1] = 0;
+    for (; i < k; i += 2) {
+        for (size_t r = 0; r < count; r++) {
+            const float *at = x + r * x_stride + i;
+            const uint16_t two[2] = {bf16_of_f32(at[0]), i + 1 < k ? bf16_of_f32(at[1]) : 0};
+            memcpy(dst + 2 * i * n + 4 * r, two, sizeof(two));
         }
     }
 }
@@ -60,10 +67,23 @@ static void x_gather(void *xp, const void *from, int n_rows, const int *rows, in
     else
         x_gather_columns(xp, from, n_rows, rows, n, k, w);
 }
-#define X_GATHER x_gather
 
-#include "common/engine/kernels_zmm_vnni.h"
-#include "common/engine/kernels_lanes.h"
+static void x_pack_pairs(void *xp, const float *x, size_t x_stride, int first, int end, int k,
+                         enum dtype w) {
+    if (w != DTYPE_BF16) {
+        pack_columns(xp, x, x_stride, first, end, k, w);
+        return;
+    }
+    const size_t cols = (size_t)k, up = cols + (cols & 1);
+    for (int t = first; t < end; t += TILE_ROWS) {
+        const size_t n = (size_t)(end - t < TILE_ROWS ? end - t : TILE_ROWS);
+        const float *rows = x + (size_t)t * x_stride;
+        uint8_t *dst = (uint8_t *)xp + 2 * (size_t)t * up;
+#define PAIRS(R, N) pairs_of(dst + 4 * (R), n, rows + (R)*x_stride, x_stride, cols, N)
+        PACK_ROWS(PAIRS, n)
+#undef PAIRS
+    }
+}
 
 static const struct kernels set = KERNELS_OF_LANES("avx512bf16");
 

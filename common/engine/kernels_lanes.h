@@ -19,6 +19,7 @@
 #include "common/engine/half.h"
 #include "common/engine/kernels_exp.h"
 #include "common/engine/kernels_tile_quant.h"
+#include "common/engine/kernels_pack.h"
 #include "common/engine/kernels_tile_blocks.h"
 #include "common/engine/kernels_tile.h"
 #include "common/engine/kernels_turn.h"

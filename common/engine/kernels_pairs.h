@@ -3,7 +3,7 @@
  * define pairs_load(). See kernels_tile.h. */
 typedef lanes pairs;
 
-#define X_PACK       x_pack_columns
+#define X_PACK       pack_columns
 #define X_PAIR_BYTES 8
 #define PAIR_STEPS   2 /* step 0: odd k, step 1: even k */
 

@@ -212,7 +212,11 @@ INLINE void b_words(int32_t words[2], const int16_t q[GROUP]) {
 static void x_pack(void *xp, const float *x, size_t x_stride, int first, int end, int k,
                    enum dtype w) {
     const size_t groups = k_groups(k);
-    if (!dtype_is_quant(w) && !dtype_is_blocks(w)) {
+    if (dtype_is_quant(w)) {
+        pack_quant(xp, x, x_stride, first, end, k, w);
+        return;
+    }
+    if (!dtype_is_blocks(w)) {
         X_PACK(xp, x, x_stride, first, end, k, w);
         return;
     }
@@ -226,13 +230,9 @@ static void x_pack(void *xp, const float *x, size_t x_stride, int first, int end
                 int32_t sum;
                 q_row(q, &scale, &sum, x + ((size_t)t + r) * x_stride + g * GROUP,
                       k - (int)g * GROUP, quant_x_max(w));
-                if (dtype_is_blocks(w)) {
-                    int32_t words[2];
-                    b_words(words, q);
-                    x_put_blocks(dst, n, r, q, scale, sum, words);
-                } else {
-                    x_put_quant(dst, n, r, q, scale, sum, w);
-                }
+                int32_t words[2];
+                b_words(words, q);
+                x_put_blocks(dst, n, r, q, scale, sum, words);
             }
         }
     }

@@ -105,6 +105,39 @@ static void every_batch_equals_the_plain_set(void **state) {
     }
 }
 
+/* Packed activations are the same bytes as the plain set's, whatever the rows of a tile, also where
+ * values are huge, tiny, infinite or no numbers. */
+static void sets_pack_activations_to_the_same_bytes(void **state) {
+    static const float odd[] = {INFINITY, -INFINITY, NAN, -NAN, 3e38f, -3e38f, 1e-42f, 0x1p-100f};
+    static const enum dtype all[] = {DTYPE_INT8, DTYPE_INT4, DTYPE_F32, DTYPE_BF16};
+    struct kernels ref, k;
+    (void)state;
+    assert_int_equal(kernels_find(&ref, "ref", NULL), ERR_OK);
+    for (int i = 1; kernels_at(&k, i); i++) {
+        if (k.f32_only || strcmp(k.name, "amx") == 0) continue; /* its layout is its own */
+        for (int n = 1; n <= 2 * TILE_ROWS; n++) {
+            const int dim = 1 + n * 37 % 150, stride = dim + 3;
+            const size_t bytes = x_pack_bytes(n, dim);
+            float *x = floats((size_t)(n * stride));
+            uint8_t *want = aligned(bytes), *got = aligned(bytes);
+            for (int j = 0; j < n; j++)
+                if (rng_u32() % 2 == 0) x[rng_u32() % (uint32_t)(n * stride)] = odd[j % 8];
+            for (size_t t = 0; t < sizeof(all) / sizeof(all[0]); t++) {
+                if (all[t] == DTYPE_BF16 && strcmp(k.name, "avx512bf16") == 0) continue;
+                memset(want, 0x5a, bytes);
+                memset(got, 0x5a, bytes);
+                ref.x_pack(want, x, (size_t)stride, 0, n, dim, all[t]);
+                k.x_pack(got, x, (size_t)stride, 0, n, dim, all[t]);
+                if (memcmp(got, want, bytes) != 0)
+                    fail_msg("%s %s: %d rows of %d", k.name, dtype_name(all[t]), n, dim);
+            }
+            free(x);
+            free(want);
+            free(got);
+        }
+    }
+}
+
 /* So many rows and so large a k that it is cut for the caches. */
 static void long_products_equal_the_plain_set(void **state) {
     enum { M = 45, N = 38, K = 7400 };
@@ -362,6 +395,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sets_pack_the_same_bytes),
         cmocka_unit_test(every_batch_equals_the_plain_set),
+        cmocka_unit_test(sets_pack_activations_to_the_same_bytes),
         cmocka_unit_test(long_products_equal_the_plain_set),
         cmocka_unit_test(largest_sums_stay_exact),
         cmocka_unit_test(plain_product_is_the_sum),
