@@ -8,6 +8,7 @@
 
 enum { HEAD_DIM_LANES_MAX = KEY_DIM_MAX, SLICE_BYTES = 256 * 1024 };
 #define ONCE_AHEAD_BYTES 2048
+#define QUANT_TILES      "common/engine/kernels_tile_quant.h"
 /* Sixteen registers, of which a step needs up to four beside the accumulators: eight of these cover
  * the latency of an FMA; three rows by two panels, twelve, spill. */
 #define TILE_PANELS(rows) ((rows) == 1 ? 4 : (rows) == 2 ? 2 : 1)

@@ -3,45 +3,27 @@
 #include "common/engine/kernels.h"
 
 #if defined(__AVX512BF16__) && defined(__AVX512DQ__)
-#include "common/engine/half.h"
 
 /* Zen 5 reads one stream at full rate and four at two thirds of it; processors with AVX-512 and
  * without bf16 products (Cascade Lake) read four streams a tenth faster than one. */
 #define ROW_PANELS      1
 #define ROW_AHEAD_BYTES 8192
+/* Read in one stream too; but where sums are many per byte, twelve of them. */
+#define FEW_PANELS(rows, w) ((w) == DTYPE_INT8 && (rows) >= 4 && (rows) <= 6 ? 2 : 1)
 #include "common/engine/kernels_zmm.h"
 
-/* Activations for bf16 weights: bf16 [tile][k / 2][rows of the tile][2]; for f32 weights as
- * everywhere. */
-#define X_GATHER     x_gather
-#define X_PACK       x_pack_pairs
-#define X_PAIR_BYTES 4
-#define PAIR_STEPS   1
-
-typedef __m512bh pairs;
-
-LN pairs pairs_load(const uint8_t *p, int step) {
-    (void)step;
-    return (pairs)_mm512_loadu_si512(p);
-}
-LN pairs x_pair_load(const uint8_t *x, int rows, int row, int step) {
-    int32_t two;
-    (void)rows;
-    (void)step;
-    memcpy(&two, x + 4 * (size_t)row, sizeof(two));
-    return (pairs)_mm512_set1_epi32(two);
-}
-LN lanes pairs_fma(pairs w, pairs x, lanes acc) {
-    return _mm512_dpbf16_ps(acc, w, x);
-}
-
-static void x_pack_pairs(void *xp, const float *x, size_t x_stride, int first, int end, int k,
-                         enum dtype w);
-
+#include "common/engine/kernels_pairs.h"
+#include "common/engine/kernels_zmm_pairs.h"
 #include "common/engine/kernels_zmm_vnni.h"
+#define gemm     lanes_gemm
+#define x_pack   lanes_x_pack
+#define X_GATHER x_gather
 #include "common/engine/kernels_lanes.h"
+#undef gemm
+#undef x_pack
 
-/* [k / 2][n] pairs of bf16. */
+/* ---- activations for bf16 weights: bf16 [tile][k / 2][rows of the tile][2] */
+
 INLINE void pairs_of(uint8_t *dst, size_t n, const float *x, size_t x_stride, size_t k,
                      size_t count) {
     size_t i = 0;
@@ -68,10 +50,10 @@ static void x_gather(void *xp, const void *from, int n_rows, const int *rows, in
         x_gather_columns(xp, from, n_rows, rows, n, k, w);
 }
 
-static void x_pack_pairs(void *xp, const float *x, size_t x_stride, int first, int end, int k,
-                         enum dtype w) {
+static void x_pack(void *xp, const float *x, size_t x_stride, int first, int end, int k,
+                   enum dtype w) {
     if (w != DTYPE_BF16) {
-        pack_columns(xp, x, x_stride, first, end, k, w);
+        lanes_x_pack(xp, x, x_stride, first, end, k, w);
         return;
     }
     const size_t cols = (size_t)k, up = cols + (cols & 1);
@@ -83,6 +65,132 @@ static void x_pack_pairs(void *xp, const float *x, size_t x_stride, int first, i
         PACK_ROWS(PAIRS, n)
 #undef PAIRS
     }
+}
+
+/* ---- products. A register tile is all rows of up to two packed tiles by two panels, twelve by two
+ * at most: 24 accumulators over all of k, two registers of weights and one of activations. */
+enum { PAIR_ROWS_MAX = 2 * TILE_ROWS };
+
+struct pairs_from {
+    const uint8_t *x, *x2, *panel;
+    size_t panel_stride; /* bytes */
+    int n_pairs;
+};
+
+INLINE __m512bh x_pair(const uint8_t *x) {
+    int32_t two;
+    memcpy(&two, x, sizeof(two));
+    return (__m512bh)_mm512_set1_epi32(two);
+}
+
+/* `a` rows, all of the packed tile x, and `b`, all of x2; ahead: bytes by which weights are fetched
+ * ahead, 0: they are not, but the activations of the next two tiles. */
+INLINE void tile_pairs(float *y, size_t y_stride, int n_cols, const struct pairs_from *from, int a,
+                       int b, int panels, size_t ahead) {
+    const size_t stride = from->panel_stride, next = (size_t)from->n_pairs * 4 * (size_t)(a + b);
+    const uint8_t *x = from->x, *x2 = from->x2, *panel = from->panel;
+    const int rows = a + b;
+    lanes acc[PAIR_ROWS_MAX][2];
+#pragma GCC unroll 12
+    for (int r = 0; r < rows; r++) {
+#pragma GCC unroll 2
+        for (int p = 0; p < panels; p++) acc[r][p] = ln_set1(0);
+    }
+#pragma GCC unroll 1
+    for (int i = 0; i < from->n_pairs; i++, x += 4 * a, x2 += 4 * b, panel += 4 * PANEL_ROWS) {
+        __m512bh w[2];
+#pragma GCC unroll 2
+        for (int p = 0; p < panels; p++) {
+            w[p] = (__m512bh)_mm512_loadu_si512(panel + (size_t)p * stride);
+            if (ahead > 0) __builtin_prefetch(panel + (size_t)p * stride + ahead);
+        }
+        if (ahead == 0) {
+            __builtin_prefetch(x + next);
+            __builtin_prefetch(x2 + next);
+        }
+#pragma GCC unroll 12
+        for (int r = 0; r < rows; r++) {
+            const __m512bh v = r < a ? x_pair(x + 4 * r) : x_pair(x2 + 4 * (r - a));
+#pragma GCC unroll 2
+            for (int p = 0; p < panels; p++) acc[r][p] = _mm512_dpbf16_ps(acc[r][p], w[p], v);
+        }
+    }
+#pragma GCC unroll 12
+    for (int r = 0; r < rows; r++) {
+#pragma GCC unroll 2
+        for (int p = 0; p < panels; p++) {
+            const int n = n_cols - p * PANEL_ROWS;
+            float *to = y + (size_t)r * y_stride + (size_t)p * PANEL_ROWS;
+            if (n >= PANEL_ROWS)
+                ln_store(to, acc[r][p]);
+            else
+                ln_store_n(to, acc[r][p], n);
+        }
+    }
+}
+
+#define PAIRS_CASE(A, B)                                                                           \
+    case (A) + (B):                                                                                \
+        if (panels == 2)                                                                           \
+            tile_pairs(y, y_stride, n_cols, from, A, B, 2, AHEAD_BYTES / 2);                       \
+        else                                                                                       \
+            tile_pairs(y, y_stride, n_cols, from, A, B, 1, ROW_AHEAD_BYTES);                       \
+        break;
+
+static void tile_pairs_few(float *y, size_t y_stride, int n_cols, const struct pairs_from *from,
+                           int rows, int panels) {
+    switch (rows) {
+        PAIRS_CASE(1, 0)
+        PAIRS_CASE(2, 0)
+        PAIRS_CASE(3, 0)
+        PAIRS_CASE(4, 0)
+        PAIRS_CASE(5, 0)
+        PAIRS_CASE(6, 0)
+        PAIRS_CASE(6, 1)
+        PAIRS_CASE(6, 2)
+        PAIRS_CASE(6, 3)
+        PAIRS_CASE(6, 4)
+        PAIRS_CASE(6, 5)
+        PAIRS_CASE(6, 6)
+    }
+}
+
+/* The first tile reads weights from memory, or from far; the others find them in a near cache. Up
+ * to two tiles meet a pair of panels at once. */
+static void gemm_pairs(float *y, size_t y_stride, const uint8_t *xp, const uint8_t *panels,
+                       int n_rows, int k, int n_cols) {
+    const size_t stride = panel_bytes(k, DTYPE_BF16), x_row_bytes = 2 * tile_even(k);
+    const int n_panels = (n_cols + PANEL_ROWS - 1) / PANEL_ROWS, few = n_rows == 1 ? ROW_PANELS : 2,
+              wide = n_rows <= 2 * PAIR_ROWS_MAX ? 2 : n_panels;
+    for (int first = 0; first < n_panels; first += wide) {
+        const int end = n_panels - first < wide ? n_panels : first + wide;
+        for (int m = 0; m < n_rows; m += PAIR_ROWS_MAX) {
+            const int rows = n_rows - m < PAIR_ROWS_MAX ? n_rows - m : PAIR_ROWS_MAX;
+            const uint8_t *x = xp + (size_t)m * x_row_bytes;
+            for (int p = first, n = 0; p < end; p += n) {
+                const struct pairs_from from = {.x = x,
+                                                .x2 = x + TILE_ROWS * x_row_bytes,
+                                                .panel = panels + (size_t)p * stride,
+                                                .panel_stride = stride,
+                                                .n_pairs = (int)(tile_even(k) / 2)};
+                float *to = y + (size_t)m * y_stride + (size_t)p * PANEL_ROWS;
+                const int cols = n_cols - p * PANEL_ROWS;
+                n = end - p < few ? 1 : few;
+                if (m > 0 && rows == PAIR_ROWS_MAX && n == 2)
+                    tile_pairs(to, y_stride, cols, &from, TILE_ROWS, TILE_ROWS, 2, 0);
+                else
+                    tile_pairs_few(to, y_stride, cols, &from, rows, n);
+            }
+        }
+    }
+}
+
+static void gemm(float *y, size_t y_stride, const void *xp, const void *panels, int n_rows, int k,
+                 int n_cols, enum dtype w) {
+    if (w == DTYPE_BF16)
+        gemm_pairs(y, y_stride, xp, panels, n_rows, k, n_cols);
+    else
+        lanes_gemm(y, y_stride, xp, panels, n_rows, k, n_cols, w);
 }
 
 static const struct kernels set = KERNELS_OF_LANES("avx512bf16");

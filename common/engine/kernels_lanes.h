@@ -18,7 +18,8 @@
 #include <string.h>
 #include "common/engine/half.h"
 #include "common/engine/kernels_exp.h"
-#include "common/engine/kernels_tile_quant.h"
+#include "common/engine/kernels_tile_loops.h"
+#include QUANT_TILES
 #include "common/engine/kernels_pack.h"
 #include "common/engine/kernels_tile_blocks.h"
 #include "common/engine/kernels_tile.h"

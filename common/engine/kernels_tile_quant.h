@@ -1,5 +1,6 @@
-/* kernels_tile_quant: the matrix product over int8 and int4 weights, written once. Included through
- * kernels_lanes.h by the file of one instruction set, which defines beside `lanes`:
+/* kernels_tile_quant: the matrix product over int8 and int4 weights where registers are short; for
+ * kernels_avx2.c. Like kernels_zmm_quant.h it asks the file of one instruction set for, beside what
+ * kernels_lanes.h does:
  *
  *   ints q_load(p, step, w)     of 16 rows by four k, in two steps. int8: even k, then odd k, as
  *                               16-bit numbers; int4: the lower bits, then the upper
@@ -7,83 +8,9 @@
  *   ints q_begin(sum, w)        a group begins with its `sum` (x_put_quant())
  *   ints q_dot(acc, q, x, w)    a step added
  *   lanes q_end(acc, w)         the exact sum of a group as f32
- *   void ln_store_i16(int16_t *, lanes)   rounded to even, saturated, NaN to -32768
- *   ONCE_AHEAD_BYTES            optional: there is gemm_once, which fetches so far ahead
  *
  * A register tile holds integer sums; the f32 accumulators are touched once a group and stay in
  * memory, in y itself. */
-#define INLINE static inline __attribute__((always_inline))
-
-/* Of both kinds of products. Weights are fetched so far ahead, all panels of a tile together: the
- * hardware stops at every 4 KiB. And up to so many rows take all of k in one: memory is read in one
- * stream then. More rows take it in slices: a tile of rows meets all panels of an item while it is
- * at hand, and these stay in a cache (SLICE_BYTES) for the next tile. */
-enum { AHEAD_BYTES = 4096, ITEM_PANELS = 4 };
-#ifndef WHOLE_K_ROWS
-#define WHOLE_K_ROWS 32
-#endif
-/* Of a single row. */
-#ifndef ROW_AHEAD_BYTES
-#define ROW_AHEAD_BYTES AHEAD_BYTES
-#endif
-
-/* once: see gemm_once in kernels.h. A set without ONCE_AHEAD_BYTES knows no such fetches. */
-INLINE size_t ahead_bytes(int rows, int panels, bool once) {
-#ifdef ONCE_AHEAD_BYTES
-    if (once) return ONCE_AHEAD_BYTES / (size_t)panels;
-#endif
-    (void)once;
-    return (rows == 1 ? ROW_AHEAD_BYTES : AHEAD_BYTES) / (size_t)panels;
-}
-
-INLINE void fetch(const void *p, bool once) {
-    if (once)
-        __builtin_prefetch(p, 0, 0);
-    else
-        __builtin_prefetch(p);
-}
-
-/* LOOP(rows, panels, once) for the tile at hand, of either kind: constants make a loop each. */
-#define TILE_CASE(LOOP, R, P)                                                                      \
-    case (R)*8 + (P):                                                                              \
-        LOOP(R, P, false);                                                                         \
-        break;
-#define TILE_CASE_1(LOOP, P)                                                                       \
-    case 8 + (P):                                                                                  \
-        if (once) {                                                                                \
-            LOOP(1, P, true);                                                                      \
-        } else {                                                                                   \
-            LOOP(1, P, false);                                                                     \
-        }                                                                                          \
-        break;
-#if TILE_PANELS(6) == 4
-#define TILE_WIDE(LOOP)                                                                            \
-    TILE_CASE(LOOP, 2, 4)                                                                          \
-    TILE_CASE(LOOP, 3, 2)                                                                          \
-    TILE_CASE(LOOP, 3, 4)                                                                          \
-    TILE_CASE(LOOP, 4, 2)                                                                          \
-    TILE_CASE(LOOP, 4, 4)                                                                          \
-    TILE_CASE(LOOP, 5, 2)                                                                          \
-    TILE_CASE(LOOP, 5, 4)                                                                          \
-    TILE_CASE(LOOP, 6, 2)                                                                          \
-    TILE_CASE(LOOP, 6, 4)
-#else
-#define TILE_WIDE(LOOP)
-#endif
-#define TILE_SWITCH(LOOP)                                                                          \
-    switch (rows * 8 + panels) {                                                                   \
-        TILE_CASE_1(LOOP, 1)                                                                       \
-        TILE_CASE_1(LOOP, 2)                                                                       \
-        TILE_CASE_1(LOOP, 4)                                                                       \
-        TILE_CASE(LOOP, 2, 1)                                                                      \
-        TILE_CASE(LOOP, 2, 2)                                                                      \
-        TILE_CASE(LOOP, 3, 1)                                                                      \
-        TILE_CASE(LOOP, 4, 1)                                                                      \
-        TILE_CASE(LOOP, 5, 1)                                                                      \
-        TILE_CASE(LOOP, 6, 1)                                                                      \
-        TILE_WIDE(LOOP)                                                                            \
-    }
-
 enum {
     Q_SCALE_BYTES = 2 * PANEL_ROWS,
     Q_STEP_BYTES = 4 * PANEL_ROWS,
@@ -226,29 +153,4 @@ static void gemm_quant(float *y, size_t y_stride, const uint8_t *xp, const uint8
             q_slice(y, y_stride, x + x_at * (size_t)rest, panel, stride, whole, n_rows, rest,
                     x_row_bytes, n, n_cols, g > 0, once, w);
     }
-}
-
-/* ---- activations */
-
-INLINE lanes q_get(const float *p, int n) {
-    return n >= LANES ? ln_load(p) : n > 0 ? ln_load_n(p, n) : ln_set1(0);
-}
-
-/* As quantise_row(), bit for bit. */
-INLINE void q_row(int16_t q[GROUP], float *scale, int32_t *sum, const float *x, int n, int max) {
-    lanes a = q_get(x, n), b = n > LANES ? q_get(x + LANES, n - LANES) : ln_set1(0);
-    const lanes zero = ln_set1(0);
-    /* The second operand is what max gives where the first is no number. */
-    lanes most = ln_max(ln_max(a, ln_sub(zero, a)), zero);
-    most = ln_max(ln_max(b, ln_sub(zero, b)), most);
-    float m = ln_max_of(most), inv = m > 0x1p-100f ? (float)max / m : 0;
-    ln_store_i16(q, ln_mul(a, ln_set1(inv)));
-    ln_store_i16(q + LANES, ln_mul(b, ln_set1(inv)));
-    int32_t total = 0, least = 0;
-    for (int i = 0; i < GROUP; i++) {
-        total += q[i];
-        least = q[i] < least ? q[i] : least;
-    }
-    *sum = total;
-    *scale = least < -max ? NAN : inv > 0 ? m / (float)max : 0;
 }

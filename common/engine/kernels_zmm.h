@@ -16,6 +16,8 @@ enum { HEAD_DIM_LANES_MAX = KEY_DIM_MAX, SLICE_BYTES = 32768 };
  * caches: slower than weights that come from the second level. */
 #define WHOLE_K_ROWS INT32_MAX
 
+#define QUANT_TILES "common/engine/kernels_zmm_quant.h"
+
 typedef __m512 lanes;
 
 #define LN static inline __attribute__((always_inline))

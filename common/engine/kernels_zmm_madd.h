@@ -1,5 +1,12 @@
 /* kernels_zmm_madd: products of unsigned weights with signed activations where there is no VNNI; as
  * kernels_avx2.c does them. For kernels_avx512.c. */
+
+/* Steps are added one by one, and each is multiplied when it is its turn: left free, gcc sums two
+ * of them first, and spills. */
+#ifndef IN_TURN
+#define IN_TURN(v) __asm__ volatile("" : "+v"(v))
+#endif
+
 typedef __m512i ints;
 typedef __m512i quant_x;
 
@@ -18,8 +25,14 @@ LN ints q_begin(int32_t sum, enum dtype w) {
     return _mm512_set1_epi32(w == DTYPE_INT8 ? sum : sum & 0xffff);
 }
 LN ints q_dot(ints acc, ints q, quant_x x, enum dtype w) {
-    return w == DTYPE_INT8 ? _mm512_add_epi32(acc, _mm512_madd_epi16(q, x))
-                           : _mm512_add_epi16(acc, _mm512_maddubs_epi16(q, x));
+    IN_TURN(x);
+    acc = w == DTYPE_INT8 ? _mm512_add_epi32(acc, _mm512_madd_epi16(q, x))
+                          : _mm512_add_epi16(acc, _mm512_maddubs_epi16(q, x));
+    IN_TURN(acc);
+    return acc;
+}
+LN ints q_add(ints a, ints b, enum dtype w) {
+    return w == DTYPE_INT8 ? _mm512_add_epi32(a, b) : _mm512_add_epi16(a, b);
 }
 LN lanes q_end(ints acc, enum dtype w) {
     if (w == DTYPE_INT4) acc = _mm512_madd_epi16(acc, _mm512_set1_epi16(1));

@@ -1,5 +1,5 @@
 #!/bin/sh
-# floors, format, size of files, warnings as errors with gcc and clang, cppcheck. Stops at the first kind that finds something.
+# floors, format, size of files, warnings as errors with gcc and clang, registers of the hot loops, cppcheck. Stops at the first kind that finds something.
 set -eu
 cd "$(dirname "$0")/../.."
 jobs=$(nproc)
@@ -16,6 +16,10 @@ git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror
 echo "lint: warnings as errors"
 make -s -j"$jobs" BUILD=build-lint-gcc CC=gcc CFLAGS="-O2 -g -Werror" daemons unit-bins
 make -s -j"$jobs" BUILD=build-lint-clang CC=clang CFLAGS="-O1 -g -Werror" daemons unit-bins
+
+# What gcc makes of them is what runs; clang's is its own affair.
+echo "lint: loops that spill"
+/usr/bin/python3 tests/lint/spills.py build-lint-gcc
 
 # invalidPointerCast: packed weights are bytes that hold floats, aligned by their makers. invalidFunctionArg: sums of exponentials are above 0.
 # autoVariables: the parser's scope lives on the stack of the call that set it, and is taken back before it returns.

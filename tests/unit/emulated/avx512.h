@@ -226,6 +226,9 @@ EMU emu512 emu_dpbusd(emu512 acc, emu512 a, emu512 b) {
         acc.i32[i / 4] = (int32_t)((uint32_t)acc.i32[i / 4] + (uint32_t)(a.u8[i] * b.i8[i]));
     return acc;
 }
+#define VPDPWSSD(acc, a, b) ((acc) = emu_dpwssd(acc, a, b))
+#define VPDPBUSD(acc, a, b) ((acc) = emu_dpbusd(acc, a, b))
+#define IN_TURN(v)          (void)(v)
 /* VDPBF16PS: odd k, then even k; denormals count as zero. */
 EMU float emu_flushed(float v) {
     return fabsf(v) < 0x1p-126f ? copysignf(0, v) : v;
