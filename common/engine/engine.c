@@ -14,7 +14,8 @@ const char *dtype_name(enum dtype t) {
     case DTYPE_F32: return "f32";
     case DTYPE_F16: return "f16";
     case DTYPE_BF16: return "bf16";
-    case DTYPE_INT8: return "int8";
+    case DTYPE_INT8:
+    case DTYPE_INT8_NARROW: return "int8";
     case DTYPE_INT4: return "int4";
     case DTYPE_Q4_K: return "q4_k";
     case DTYPE_Q5_K: return "q5_k";

@@ -70,6 +70,7 @@ enum dtype {
     DTYPE_IQ4_NL,
     DTYPE_IQ4_XS,
     DTYPE_MXFP4,
+    DTYPE_INT8_NARROW, /* int8 weights that meet activations of 8 bits: of matrices in use alone */
     DTYPE_COUNT
 };
 const char *dtype_name(enum dtype t);       /* "f32", "f16", "bf16", "int8", "int4", "q4_k", .. */

@@ -8,11 +8,13 @@
  * bit with each other; "avx512bf16" differs where vdpbf16ps flushes denormals, and "amx" sums bf16
  * products in the order of its tiles (kernels_amx.c); "openblas" keeps no promise about rows and
  * serves as baseline and oracle. With int8 and int4 weights the activations are quantised as well,
- * to 16 and to 8 bits, a group of a row at a time; the sum over a group is one of integers, thus
- * exact, and acc = fma(sum, scale of the weights * scale of the row, acc) over the groups upwards:
- * here all sets of our own agree bit for bit. The block formats of GGUF meet activations of 8 bits
- * likewise; over their units (block_format()) upwards acc = fma(sum, scale of the weights * scale
- * of the row, acc), and where a unit has a minimum, then acc = fma(-minimum, the row's sum, acc).
+ * to 16 and to 8 bits (DTYPE_INT8_NARROW: int8 weights that meet 8 bits, see
+ * docs/decisions/2026-11-23-int8-meets-8-bits.md), a group of a row at a time; the sum over a group
+ * is one of integers, thus exact, and acc = fma(sum, scale of the weights * scale of the row, acc)
+ * over the groups upwards: here all sets of our own agree bit for bit. The block formats of GGUF
+ * meet activations of 8 bits likewise; over their units (block_format()) upwards acc = fma(sum,
+ * scale of the weights * scale of the row, acc), and where a unit has a minimum, then acc =
+ * fma(-minimum, the row's sum, acc).
  *
  * Weights: W [n][k] is stored as panels of PANEL_ROWS rows, the last one filled up with zero rows.
  * Activations are packed once per input (and rounded to bf16 when the weights are), TILE_ROWS rows
@@ -106,7 +108,7 @@ static inline int lanes_up(int n) {
 }
 
 static inline bool dtype_is_quant(enum dtype w) {
-    return w == DTYPE_INT8 || w == DTYPE_INT4;
+    return w == DTYPE_INT8 || w == DTYPE_INT4 || w == DTYPE_INT8_NARROW;
 }
 /* Groups of GROUP along k; the last one is filled up with zeros. */
 static inline size_t k_groups(int k) {
@@ -133,7 +135,7 @@ struct block_format {
     int head; /* bytes */
 };
 static inline bool dtype_is_blocks(enum dtype w) {
-    return w >= DTYPE_Q4_K;
+    return w >= DTYPE_Q4_K && w <= DTYPE_MXFP4;
 }
 static inline struct block_format block_format(enum dtype w) {
     switch (w) {
@@ -187,7 +189,7 @@ static inline uint8_t *quant_at(const uint8_t *group, int row, int i, enum dtype
 }
 static inline int quant_value(const uint8_t *group, int row, int i, enum dtype w) {
     int v = *quant_at(group, row, i, w);
-    return w == DTYPE_INT8 ? v - QUANT_OFFSET8 : (i < GROUP / 2 ? v & 15 : v >> 4) - QUANT_OFFSET4;
+    return w != DTYPE_INT4 ? v - QUANT_OFFSET8 : (i < GROUP / 2 ? v & 15 : v >> 4) - QUANT_OFFSET4;
 }
 
 /* The set of that name, or with "auto" or NULL the fastest of our own that this processor and
@@ -225,6 +227,8 @@ void quantise_row(int16_t q[GROUP], float *scale, int32_t *sum, const float *x, 
 /* Activations for quantised weights: for each tile of n rows, for each group: f32 scale [n]; i32
  * [n], the sum of the values times minus the weights' offset; the values. These are for int8 i16
  * [GROUP / 4][2][n][2], of four k the even ones and the odd ones; for int4 i8 [GROUP / 4][n][4].
+ * DTYPE_INT8_NARROW is laid out as int8 by sets whose products of bytes would saturate, as int4 by
+ * those with VNNI.
  * The largest is such that a group's sums fit 32 bits, and with int4 16 bits. */
 static inline size_t quant_x_bytes(enum dtype w) { /* of a row's group */
     if (dtype_is_blocks(w)) return 16 + GROUP;
@@ -233,7 +237,11 @@ static inline size_t quant_x_bytes(enum dtype w) { /* of a row's group */
 static inline int quant_x_max(enum dtype w) {
     return w == DTYPE_INT8 ? 32767 : 127;
 }
-/* Row r of a tile's group at dst. */
+/* How sets without products of bytes lay out activations for w. */
+static inline enum dtype x_layout_plain(enum dtype w) {
+    return w == DTYPE_INT8_NARROW ? DTYPE_INT8 : w;
+}
+/* Row r of a tile's group at dst, in that layout. */
 void x_put_quant(uint8_t *dst, size_t n, size_t r, const int16_t q[GROUP], float scale, int32_t sum,
                  enum dtype w);
 void x_pack_quant(void *xp, const float *x, size_t x_stride, int first, int end, int k,

@@ -278,7 +278,7 @@ static void x_pack_tiles(uint8_t *xp, const float *x, size_t x_stride, int first
             float scale;
             int32_t sum;
             q_row(q, &scale, &sum, src, k - (int)g * GROUP, quant_x_max(w));
-            sum *= w == DTYPE_INT8 ? -QUANT_OFFSET8 : -QUANT_OFFSET4;
+            sum *= w == DTYPE_INT4 ? -QUANT_OFFSET4 : -QUANT_OFFSET8;
             memcpy(dst + 4 * at, &scale, sizeof(scale));
             memcpy(dst + 4 * (T_ROWS + at), &sum, sizeof(sum));
             uint8_t *values = dst + 8 * T_ROWS + GROUP * at;
@@ -407,6 +407,9 @@ static void rows_quant(const struct product *p, int row, int end, int rows, enum
                 if (w == DTYPE_INT8)
                     quant_tile_of(y, p->y_stride, n_cols, x, panel, panel + Q_SCALE_BYTES,
                                   group_bytes(w), n, rows, g > 0, DTYPE_INT8);
+                else if (w == DTYPE_INT8_NARROW)
+                    quant_tile_of(y, p->y_stride, n_cols, x, panel, panel + Q_SCALE_BYTES,
+                                  group_bytes(w), n, rows, g > 0, DTYPE_INT8_NARROW);
                 else
                     quant_tile_of(y, p->y_stride, n_cols, x, panel, widened, Q4_BYTES, n, rows,
                                   g > 0, DTYPE_INT4);
@@ -436,7 +439,7 @@ static void tile_group(int16_t q[GROUP], float *scale, int32_t *sum, const uint8
     const uint8_t *values = group + 8 * T_ROWS + GROUP * at;
     memcpy(scale, group + 4 * at, sizeof(*scale));
     memcpy(sum, group + 4 * (T_ROWS + at), sizeof(*sum));
-    *sum /= w == DTYPE_INT8 ? -QUANT_OFFSET8 : -QUANT_OFFSET4;
+    *sum /= w == DTYPE_INT4 ? -QUANT_OFFSET4 : -QUANT_OFFSET8;
     for (int i = 0; i < GROUP; i++)
         q[i] = (int16_t)(w == DTYPE_INT8 ? (int8_t)values[i] * 256 + values[T_ROWS * GROUP + i]
                                          : (int8_t)values[i]);
@@ -453,8 +456,11 @@ static void gather_few(uint8_t *xp, const uint8_t *from, const int *rows, int n,
             float scale;
             int32_t sum;
             tile_group(q, &scale, &sum, src, rows[r] % T_ROWS, w);
+            /* narrow ones lie as those of int4 do, whose sum is taken less often */
+            const bool narrow = w == DTYPE_INT8_NARROW;
+            if (narrow) sum *= QUANT_OFFSET8 / QUANT_OFFSET4;
             x_put_quant(xp + g * (size_t)n * quant_x_bytes(w), (size_t)n, (size_t)r, q, scale, sum,
-                        w);
+                        narrow ? DTYPE_INT4 : w);
         }
     }
 }

@@ -148,6 +148,11 @@ typedef struct {
 } ints;
 typedef __m256i quant_x;
 
+/* Bytes of both would saturate: narrow activations are laid out, and multiplied, as wide ones. */
+LN enum dtype q_kind(enum dtype w) {
+    return x_layout_plain(w);
+}
+
 LN __m256i q_half(const uint8_t *p, int step, enum dtype w) {
     __m256i v = _mm256_loadu_si256((const __m256i *)p);
     if (w == DTYPE_INT8)

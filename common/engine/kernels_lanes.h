@@ -445,8 +445,12 @@ static void mix(float *o, size_t o_stride, const float *w, size_t w_stride, int 
     }
 }
 
+static __attribute__((unused)) void lanes_gather(void *xp, const void *from, int n_rows,
+                                                 const int *rows, int n, int k, enum dtype w) {
+    x_gather_columns(xp, from, n_rows, rows, n, k, dtype_is_quant(w) ? q_kind(w) : w);
+}
 #ifndef X_GATHER
-#define X_GATHER x_gather_columns
+#define X_GATHER lanes_gather
 #endif
 
 #define KERNELS_OF_LANES(set_name)                                                                 \

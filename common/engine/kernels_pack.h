@@ -113,11 +113,11 @@ struct quant_rows { /* of a group */
     __m128i sum;
 };
 
-/* The `len` first values of a group's rows, as quantise_row() has them, bit for bit. wide: 16-bit
- * numbers, even and odd ones of four apart; else 8-bit ones. */
+/* The `len` first values of a group's rows, as quantise_row() has them for `top`, bit for bit.
+ * wide: as 16-bit numbers, even and odd ones of four apart; else 8-bit ones. */
 INLINE void quant_rows_of(struct quant_rows *out, const float *x, size_t x_stride, int len,
-                          size_t count, bool wide) {
-    const float max = wide ? 32767 : 127;
+                          size_t count, bool wide, int top) {
+    const float max = (float)top;
     const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
     __m256 v[4][4];
     __m128 most[4];
@@ -153,12 +153,15 @@ INLINE void quant_rows_of(struct quant_rows *out, const float *x, size_t x_strid
         __m256i i32[4];
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) i32[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[r][i], f));
-        const __m256i a = _mm256_packs_epi32(i32[0], i32[1]),
-                      b = _mm256_packs_epi32(i32[2], i32[3]), one = _mm256_set1_epi16(1);
+        __m256i a = _mm256_packs_epi32(i32[0], i32[1]), b = _mm256_packs_epi32(i32[2], i32[3]);
+        const __m256i one = _mm256_set1_epi16(1);
         if (wide) {
+            const __m256i lowest = _mm256_set1_epi16((int16_t)(-top - 1)),
+                          least = _mm256_set1_epi16((int16_t)-top);
+            a = _mm256_max_epi16(a, lowest); /* what is no number is the least there is */
+            b = _mm256_max_epi16(b, lowest);
             const __m256i low = _mm256_permute4x64_epi64(a, 0xd8),
-                          high = _mm256_permute4x64_epi64(b, 0xd8),
-                          least = _mm256_set1_epi16(-32767);
+                          high = _mm256_permute4x64_epi64(b, 0xd8);
             out->q[0][r] = _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(low, 0xd8), 0xd8);
             out->q[1][r] = _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(high, 0xd8), 0xd8);
             sums[r] = _mm256_add_epi32(_mm256_madd_epi16(a, one), _mm256_madd_epi16(b, one));
@@ -199,30 +202,37 @@ INLINE void quant_rows_put(uint8_t *dst, size_t n, size_t r, const struct quant_
 
 INLINE void quant_rows_pack(uint8_t *dst, size_t n, size_t r, const float *x, size_t x_stride,
                             int k, size_t count, enum dtype w) {
-    const bool wide = w == DTYPE_INT8;
-    for (int at = 0; at < k; at += GROUP, dst += n * quant_x_bytes(w)) {
+    const bool wide = q_kind(w) == DTYPE_INT8;
+    const int offset = w == DTYPE_INT4 ? QUANT_OFFSET4 : QUANT_OFFSET8;
+    for (int at = 0; at < k; at += GROUP, dst += n * quant_x_bytes(q_kind(w))) {
         struct quant_rows rows;
-        quant_rows_of(&rows, x + at, x_stride, k - at < GROUP ? k - at : GROUP, count, wide);
-        quant_rows_put(dst, n, r, &rows, count, wide, wide ? QUANT_OFFSET8 : QUANT_OFFSET4);
+        quant_rows_of(&rows, x + at, x_stride, k - at < GROUP ? k - at : GROUP, count, wide,
+                      quant_x_max(w));
+        quant_rows_put(dst, n, r, &rows, count, wide, offset);
     }
 }
 
 static void pack_quant(void *xp, const float *x, size_t x_stride, int first, int end, int k,
                        enum dtype w) {
-    const size_t row_bytes = k_groups(k) * quant_x_bytes(w);
+    const size_t row_bytes = k_groups(k) * quant_x_bytes(q_kind(w));
     for (int t = first; t < end; t += TILE_ROWS) {
         const size_t n = (size_t)(end - t < TILE_ROWS ? end - t : TILE_ROWS);
         const float *rows = x + (size_t)t * x_stride;
         uint8_t *dst = (uint8_t *)xp + (size_t)t * row_bytes;
-#define WIDE(R, N)   quant_rows_pack(dst, n, R, rows + (R)*x_stride, x_stride, k, N, DTYPE_INT8)
-#define NARROW(R, N) quant_rows_pack(dst, n, R, rows + (R)*x_stride, x_stride, k, N, DTYPE_INT4)
+#define OF_INT8(R, N) quant_rows_pack(dst, n, R, rows + (R)*x_stride, x_stride, k, N, DTYPE_INT8)
+#define OF_INT4(R, N) quant_rows_pack(dst, n, R, rows + (R)*x_stride, x_stride, k, N, DTYPE_INT4)
+#define OF_NARROW(R, N)                                                                            \
+    quant_rows_pack(dst, n, R, rows + (R)*x_stride, x_stride, k, N, DTYPE_INT8_NARROW)
         if (w == DTYPE_INT8) {
-            PACK_ROWS(WIDE, n)
+            PACK_ROWS(OF_INT8, n)
+        } else if (w == DTYPE_INT4) {
+            PACK_ROWS(OF_INT4, n)
         } else {
-            PACK_ROWS(NARROW, n)
+            PACK_ROWS(OF_NARROW, n)
         }
-#undef WIDE
-#undef NARROW
+#undef OF_INT8
+#undef OF_INT4
+#undef OF_NARROW
     }
 }
 

@@ -100,7 +100,7 @@ static void put_group(uint8_t *group, int row, const int8_t q[GROUP], float scal
     memcpy(group + 2 * row, &h, sizeof(h));
     for (int i = 0; i < GROUP; i++) {
         uint8_t *at = quant_at(group, row, i, w);
-        if (w == DTYPE_INT8)
+        if (w != DTYPE_INT4)
             *at = (uint8_t)(q[i] + QUANT_OFFSET8);
         else
             *at = (uint8_t)(*at | (uint8_t)(q[i] + QUANT_OFFSET4) << (i < GROUP / 2 ? 0 : 4));
@@ -117,7 +117,7 @@ void panel_pack_quant(void *panel, const float *rows, int n_rows, int k, enum dt
             int8_t q[GROUP];
             if (r < n_rows)
                 memcpy(v, rows + (size_t)r * (size_t)k + (size_t)g * GROUP, (size_t)n * sizeof(*v));
-            float scale = w == DTYPE_INT8 ? quantise8(q, v) : quantise4(q, v);
+            float scale = w != DTYPE_INT4 ? quantise8(q, v) : quantise4(q, v);
             put_group(group, r, q, scale, w);
         }
     }
@@ -174,12 +174,12 @@ uint16_t kv_row_scale(float *inv, float most, bool finite) {
 
 void x_put_quant(uint8_t *dst, size_t n, size_t r, const int16_t q[GROUP], float scale, int32_t sum,
                  enum dtype w) {
-    sum *= w == DTYPE_INT8 ? -QUANT_OFFSET8 : -QUANT_OFFSET4;
+    sum *= w != DTYPE_INT4 ? -QUANT_OFFSET8 : -QUANT_OFFSET4;
     memcpy(dst + 4 * r, &scale, 4);
     memcpy(dst + 4 * (n + r), &sum, 4);
     dst += 8 * n + 4 * r;
     for (int j = 0; j < GROUP; j += 4) {
-        if (w == DTYPE_INT8) {
+        if (w != DTYPE_INT4) {
             const int16_t even[2] = {q[j], q[j + 2]}, odd[2] = {q[j + 1], q[j + 3]};
             memcpy(dst + (size_t)j * 2 * n, even, 4);
             memcpy(dst + (size_t)(j * 2 + 4) * n, odd, 4);
@@ -193,11 +193,11 @@ void x_put_quant(uint8_t *dst, size_t n, size_t r, const int16_t q[GROUP], float
 
 void x_pack_quant(void *xp, const float *x, size_t x_stride, int first, int end, int k,
                   enum dtype w) {
-    const size_t groups = k_groups(k);
+    const size_t groups = k_groups(k), bytes = quant_x_bytes(x_layout_plain(w));
     for (int t = first; t < end; t += TILE_ROWS) {
         size_t n = (size_t)(end - t < TILE_ROWS ? end - t : TILE_ROWS);
         for (size_t g = 0; g < groups; g++) {
-            uint8_t *dst = (uint8_t *)xp + ((size_t)t * groups + g * n) * quant_x_bytes(w);
+            uint8_t *dst = (uint8_t *)xp + ((size_t)t * groups + g * n) * bytes;
             for (size_t r = 0; r < n; r++) {
                 int len = k - (int)g * GROUP < GROUP ? k - (int)g * GROUP : GROUP;
                 int16_t q[GROUP];

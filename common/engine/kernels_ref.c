@@ -136,6 +136,11 @@ static void x_pack(void *xp, const float *x, size_t x_stride, int first, int end
         x_pack_columns(xp, x, x_stride, first, end, k, w);
 }
 
+static void x_gather(void *xp, const void *from, int n_rows, const int *rows, int n, int k,
+                     enum dtype w) {
+    x_gather_columns(xp, from, n_rows, rows, n, k, x_layout_plain(w));
+}
+
 /* A bf16 product takes the odd k of a pair before the even one, as vdpbf16ps does. */
 static void gemm(float *y, size_t y_stride, const void *xp, const void *panels, int n_rows, int k,
                  int n_cols, enum dtype w) {
@@ -145,7 +150,7 @@ static void gemm(float *y, size_t y_stride, const void *xp, const void *panels, 
         return;
     }
     if (dtype_is_quant(w)) {
-        gemm_quant(y, y_stride, xp, panels, n_rows, k, n_cols, w);
+        gemm_quant(y, y_stride, xp, panels, n_rows, k, n_cols, x_layout_plain(w));
         return;
     }
     for (int m = 0; m < n_rows; m++) {
@@ -315,7 +320,7 @@ static const struct kernels set = {
     .panel_pack = panel_pack_columns,
     .panel_row = panel_row_columns,
     .x_pack = x_pack,
-    .x_gather = x_gather_columns,
+    .x_gather = x_gather,
     .gemm = gemm,
     .rmsnorm = rmsnorm,
     .layernorm = layernorm,

@@ -2,6 +2,8 @@
  * kernels_avx2.c. Like kernels_zmm_quant.h it asks the file of one instruction set for, beside what
  * kernels_lanes.h does:
  *
+ *   enum dtype q_kind(w)        DTYPE_INT8_NARROW, or what stands for it: how activations are laid
+ *                               out and products taken
  *   ints q_load(p, step, w)     of 16 rows by four k, in two steps. int8: even k, then odd k, as
  *                               16-bit numbers; int4: the lower bits, then the upper
  *   quant_x q_x(p)              what a row's activations are to a step, for all lanes
@@ -136,7 +138,8 @@ static void q_slice(float *y, size_t y_stride, const uint8_t *x, const uint8_t *
 }
 
 static void gemm_quant(float *y, size_t y_stride, const uint8_t *xp, const uint8_t *panels,
-                       int n_rows, int k, int n_cols, enum dtype w, bool once) {
+                       int n_rows, int k, int n_cols, enum dtype of, bool once) {
+    const enum dtype w = q_kind(of);
     const int groups = (int)k_groups(k);
     const size_t stride = panel_bytes(k, w), x_row_bytes = (size_t)groups * quant_x_bytes(w);
     const int whole = n_rows / TILE_ROWS * TILE_ROWS, rest = n_rows - whole;

@@ -28,7 +28,8 @@ struct q_from {
 /* `a` rows, all of the packed tile x, and `b`, all of x2; fetches: weights are fetched ahead. */
 INLINE void tile_quant(float *y, size_t y_stride, int n_cols, const struct q_from *from, int a,
                        int b, int panels, bool fetches, enum dtype w) {
-    const int fours = w == DTYPE_INT4 ? GROUP / 8 : GROUP / 4, rows = a + b;
+    const int fours = w == DTYPE_INT4 ? GROUP / 8 : GROUP / 4, rows = a + b,
+              steps = w == DTYPE_INT8_NARROW ? 1 : 2;
     const size_t stride = from->panel_stride;
     /* Behind the last bytes of a row's panels come the first of its next ones. */
     const int near =
@@ -59,8 +60,8 @@ INLINE void tile_quant(float *y, size_t y_stride, int n_cols, const struct q_fro
             for (int p = 0; fetches && p < panels; p++)
                 __builtin_prefetch(panel + (size_t)p * stride + ahead + Q_STEP_BYTES * j);
 #pragma GCC unroll 2
-            for (int step = 0; step < 2; step++) {
-                const int four = w == DTYPE_INT4 ? j + 4 * step : 2 * j + step;
+            for (int step = 0; step < steps; step++) {
+                const int four = w == DTYPE_INT4 ? j + 4 * step : steps * j + step;
                 ints q[4];
 #pragma GCC unroll 4
                 for (int p = 0; p < panels; p++)
@@ -149,6 +150,11 @@ INLINE void tile_quant(float *y, size_t y_stride, int n_cols, const struct q_fro
     }
 Q_KIND(tile_int8, DTYPE_INT8)
 Q_KIND(tile_int4, DTYPE_INT4)
+#ifdef VPDPBUSD
+Q_KIND(tile_narrow, DTYPE_INT8_NARROW)
+#else
+#define tile_narrow tile_int8 /* never asked for: q_kind() */
+#endif
 
 struct q_product {
     float *y;
@@ -175,13 +181,16 @@ static int q_tile(const struct q_product *t, int m, int rows, int p) {
     const int n_cols = t->n_cols - p * PANEL_ROWS;
     if (t->w == DTYPE_INT8)
         tile_int8(y, t->y_stride, n_cols, &from, rows, panels, m == 0);
+    else if (t->w == DTYPE_INT8_NARROW)
+        tile_narrow(y, t->y_stride, n_cols, &from, rows, panels, m == 0);
     else
         tile_int4(y, t->y_stride, n_cols, &from, rows, panels, m == 0);
     return panels;
 }
 
 static void gemm_quant(float *y, size_t y_stride, const uint8_t *xp, const uint8_t *panels,
-                       int n_rows, int k, int n_cols, enum dtype w, bool once) {
+                       int n_rows, int k, int n_cols, enum dtype of, bool once) {
+    const enum dtype w = q_kind(of);
     const struct q_product t = {.y = y,
                                 .y_stride = y_stride,
                                 .x_row_bytes = k_groups(k) * quant_x_bytes(w),

@@ -98,6 +98,21 @@ static bool turns(const struct model_conf *c, size_t offset) {
            offset == offsetof(struct layer_weights, k_bias);
 }
 
+/* Matrices whose activations may have 8 bits beside int8 weights: those behind a norm, and o. What
+ * down and the output matrix meet keeps 16: docs/decisions/2026-11-23-int8-meets-8-bits.md. */
+static bool is_narrow(const struct tensor_row *r) {
+    static const size_t of_layer[] = {
+        offsetof(struct layer_weights, q),    offsetof(struct layer_weights, k),
+        offsetof(struct layer_weights, v),    offsetof(struct layer_weights, o),
+        offsetof(struct layer_weights, gate), offsetof(struct layer_weights, up)};
+    if (r->place == IN_EXPERTS)
+        return r->offset == offsetof(struct expert_weights, gate) ||
+               r->offset == offsetof(struct expert_weights, up);
+    for (size_t i = 0; r->place == IN_LAYER && i < sizeof(of_layer) / sizeof(of_layer[0]); i++)
+        if (r->offset == of_layer[i]) return true;
+    return false;
+}
+
 /* Of experts: HuggingFace has one tensor for all. */
 static bool is_stack(const struct tensor_row *r) {
     return r->place == IN_EXPERTS && strchr(r->name, '%') == NULL;
@@ -123,6 +138,7 @@ static void plan_part(struct loader *l, const struct tensor_row *r, int layer, i
     struct tensor t;
     struct slot *s = add_slot(l, r, field);
     s->expert = r->place == IN_EXPERTS;
+    s->narrow = r->is_matrix && is_narrow(r);
     s->stack = s->expert && (gguf || is_stack(r)) ? c->experts.n : 0;
     s->stack_rows = s->stack == 0 ? 0 : gguf ? s->n : rows_of_all(c, r);
     s->part = own || (gguf && s->stack > 0) ? 0 : tensor_extent(c, r->from);
@@ -467,8 +483,11 @@ static void lay_out(struct loader *l, uint8_t *base) {
     for (int i = 0; i < l->n_slots; i++) {
         struct slot *s = &l->slots[i];
         if (s->matrix != NULL)
-            *s->matrix =
-                (struct matrix){.panels = base + s->at, .n = s->n, .k = s->k, .dtype = s->dtype};
+            *s->matrix = (struct matrix){
+                .panels = base + s->at,
+                .n = s->n,
+                .k = s->k,
+                .dtype = s->narrow && s->dtype == DTYPE_INT8 ? DTYPE_INT8_NARROW : s->dtype};
         else
             *s->vector = (float *)(void *)(base + s->at);
     }

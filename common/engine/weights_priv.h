@@ -34,6 +34,7 @@ struct slot {
     int from;         /* rows of the tensor before them are another's, and there may be more */
     bool turned;      /* in the file [stack][k][stack_rows] */
     enum dtype dtype; /* what its values become */
+    bool narrow;      /* as int8 it meets activations of 8 bits */
     uint64_t at;      /* offset in the packed data */
     bool grid;        /* its integers stay: kernels_grid.h */
     bool blocks;      /* its blocks stay: kernels_blocks.h */

@@ -56,14 +56,14 @@ def test_nobody_asks_for_a_type(plain, tmp_path, kind, dtype, loss):
 class Kept(test_quant.Quantised):
     """Integers as they were, their scale rounded to bf16."""
 
-    def __init__(self, values, scale, kind):
+    def __init__(self, values, scale, kind, name):
         rounded = test_quant.bf16(scale.astype(np.float32)).astype(np.float64)
         self.a = np.rint(values / scale) * rounded
-        self.most = 32767 if kind == "int8" else 127
+        self.most = test_quant.most_of(kind, name)
 
 
 def kept(tensors, scales, dtype):
-    return {name: Kept(a, scales[name], dtype) if name in scales else a if a.ndim == 1 else test_quant.Quantised(a, "int8")
+    return {name: Kept(a, scales[name], dtype, name) if name in scales else a if a.ndim == 1 else test_quant.Quantised(a, "int8", name)
             for name, a in tensors.items()}
 
 
@@ -86,7 +86,7 @@ def test_integers_of_gguf_blocks_stay(plain, tmp_path, kind, dtype):
     config, tensors = make_gguf.write_gguf(plain[256], path, kind, seed=4, scales=scales)
     ids = prompt(config, 20)
     vocabulary = ("model.embed_tokens.weight", "lm_head.weight")
-    want = {name: a if a.ndim == 1 else Kept(a, scales[name], "int8" if name in vocabulary else dtype) for name, a in tensors.items()}
+    want = {name: a if a.ndim == 1 else Kept(a, scales[name], "int8" if name in vocabulary else dtype, name) for name, a in tensors.items()}
     got, _, info = run(tmp_path, ids, model=path, weights=dtype, kv="f32")
     assert worst(got, reference.logits(config, want, ids)) < (1e-3 if dtype == "int8" else 2e-2), info
     _, _, info = run(tmp_path, ids, model=path, weights="auto", kv="f32")

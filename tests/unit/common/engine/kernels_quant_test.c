@@ -6,7 +6,8 @@
 #include "common/engine/kernels_grid.h"
 #include "tests/unit/common/engine/kernels_rig.h"
 
-static const enum dtype types[] = {DTYPE_INT8, DTYPE_INT4};
+static const enum dtype types[] = {DTYPE_INT8, DTYPE_INT4, DTYPE_INT8_NARROW};
+enum { TYPES = sizeof(types) / sizeof(types[0]) };
 
 /* Mostly of one size; some groups of zeros, some of tiny and some of large values. */
 static float *floats(size_t n) {
@@ -56,7 +57,7 @@ static void sets_pack_the_same_bytes(void **state) {
     assert_int_equal(kernels_find(&ref, "ref", NULL), ERR_OK);
     for (int dim = 1; dim < 140; dim += 9) {
         float *w = floats((size_t)(21 * dim));
-        for (int t = 0; t < 2; t++) {
+        for (int t = 0; t < TYPES; t++) {
             uint8_t *want = pack(&ref, w, 21, dim, types[t]);
             for (int i = 0; kernels_at(&k, i); i++) {
                 if (k.f32_only) continue;
@@ -81,7 +82,7 @@ static void every_batch_equals_the_plain_set(void **state) {
         const int n = shapes[s][0], dim = shapes[s][1];
         float *x = floats((size_t)(M_MAX * dim)), *w = floats((size_t)(n * dim));
         float *want = floats((size_t)(M_MAX * n)), *got = floats((size_t)(M_MAX * n + 1));
-        for (int t = 0; t < 2; t++) {
+        for (int t = 0; t < TYPES; t++) {
             uint8_t *panels = pack(&ref, w, n, dim, types[t]);
             for (int m = 0; m < M_MAX; m++)
                 product(&ref, want + m * n, x + m * dim, panels, 1, n, dim, types[t], 3);
@@ -109,12 +110,14 @@ static void every_batch_equals_the_plain_set(void **state) {
  * values are huge, tiny, infinite or no numbers. */
 static void sets_pack_activations_to_the_same_bytes(void **state) {
     static const float odd[] = {INFINITY, -INFINITY, NAN, -NAN, 3e38f, -3e38f, 1e-42f, 0x1p-100f};
-    static const enum dtype all[] = {DTYPE_INT8, DTYPE_INT4, DTYPE_F32, DTYPE_BF16};
+    static const enum dtype all[] = {DTYPE_INT8, DTYPE_INT4, DTYPE_F32, DTYPE_BF16,
+                                     DTYPE_INT8_NARROW};
     struct kernels ref, k;
     (void)state;
     assert_int_equal(kernels_find(&ref, "ref", NULL), ERR_OK);
     for (int i = 1; kernels_at(&k, i); i++) {
         if (k.f32_only || strcmp(k.name, "amx") == 0) continue; /* its layout is its own */
+        const bool vnni = strcmp(k.name, "avx512vnni") == 0 || strcmp(k.name, "avx512bf16") == 0;
         for (int n = 1; n <= 2 * TILE_ROWS; n++) {
             const int dim = 1 + n * 37 % 150, stride = dim + 3;
             const size_t bytes = x_pack_bytes(n, dim);
@@ -123,7 +126,9 @@ static void sets_pack_activations_to_the_same_bytes(void **state) {
             for (int j = 0; j < n; j++)
                 if (rng_u32() % 2 == 0) x[rng_u32() % (uint32_t)(n * stride)] = odd[j % 8];
             for (size_t t = 0; t < sizeof(all) / sizeof(all[0]); t++) {
-                if (all[t] == DTYPE_BF16 && strcmp(k.name, "avx512bf16") == 0) continue;
+                if ((all[t] == DTYPE_BF16 && strcmp(k.name, "avx512bf16") == 0) ||
+                    (all[t] == DTYPE_INT8_NARROW && vnni))
+                    continue; /* its own as well */
                 memset(want, 0x5a, bytes);
                 memset(got, 0x5a, bytes);
                 ref.x_pack(want, x, (size_t)stride, 0, n, dim, all[t]);
@@ -145,7 +150,7 @@ static void long_products_equal_the_plain_set(void **state) {
     float *x = floats(M * K), *w = floats(N * K), *want = floats(M * N), *got = floats(M * N);
     (void)state;
     assert_int_equal(kernels_find(&ref, "ref", NULL), ERR_OK);
-    for (int t = 0; t < 2; t++) {
+    for (int t = 0; t < TYPES; t++) {
         uint8_t *panels = pack(&ref, w, N, K, types[t]);
         product(&ref, want, x, panels, M, N, K, types[t], 1);
         for (int i = 1; kernels_at(&k, i); i++) {
@@ -164,14 +169,14 @@ static void long_products_equal_the_plain_set(void **state) {
 /* Groups whose sums are the largest there are, in either half of a pair of 16-bit sums. */
 static void largest_sums_stay_exact(void **state) {
     enum { M = 4, K = GROUP };
-    static const int least[] = {-QUANT_OFFSET8, -QUANT_OFFSET4},
-                     most[] = {QUANT_OFFSET8 - 1, QUANT_OFFSET4 - 1};
+    static const int least[] = {-QUANT_OFFSET8, -QUANT_OFFSET4, -QUANT_OFFSET8},
+                     most[] = {QUANT_OFFSET8 - 1, QUANT_OFFSET4 - 1, QUANT_OFFSET8 - 1};
     float *x = aligned(M * K * sizeof(float)), *got = aligned(M * PANEL_ROWS * sizeof(float));
     struct kernels k;
     (void)state;
     for (int m = 0; m < M; m++)
         for (int i = 0; i < K; i++) x[m * K + i] = (i % 4 < 2 ? m & 1 : m >> 1) != 0 ? -1 : 1;
-    for (int t = 0; t < 2; t++) {
+    for (int t = 0; t < TYPES; t++) {
         const uint16_t one = 0x3f80; /* bf16 */
         uint8_t *panel = aligned(panel_bytes(K, types[t]));
         memset(panel, 0, panel_bytes(K, types[t]));
@@ -180,7 +185,7 @@ static void largest_sums_stay_exact(void **state) {
             for (int i = 0; i < K; i++) {
                 const bool high = (i % 4 < 2 ? r & 1 : r >> 1 & 1) != 0;
                 uint8_t *at = quant_at(panel, r, i, types[t]);
-                if (types[t] == DTYPE_INT8)
+                if (types[t] != DTYPE_INT4)
                     *at = high ? 255 : 0;
                 else if (high)
                     *at |= i < GROUP / 2 ? 15 : 15 << 4;
@@ -214,7 +219,7 @@ static void plain_product_is_the_sum(void **state) {
     float *x = floats(M * K), *w = floats(N * K), *y = floats(M * N), row[K];
     (void)state;
     assert_int_equal(kernels_find(&ref, "ref", NULL), ERR_OK);
-    for (int t = 0; t < 2; t++) {
+    for (int t = 0; t < TYPES; t++) {
         uint8_t *panels = pack(&ref, w, N, K, types[t]);
         product(&ref, y, x, panels, M, N, K, types[t], 1);
         for (int i = 0; i < M * N; i++) {
@@ -251,7 +256,7 @@ static void values_come_back_within_half_a_step(void **state) {
         float *w = floats(K), *even = floats(K);
         for (int i = 0; i < K; i++) even[i] = rng_f32();
         double error[2] = {0}, size = 0;
-        for (int t = 0; t < 2; t++) {
+        for (int t = 0; t < TYPES; t++) {
             uint8_t *panel = aligned(panel_bytes(K, types[t]));
             panel_pack_quant(panel, w, 1, K, types[t]);
             panel_row_quant(row, panel, 0, K, types[t]);
@@ -351,12 +356,12 @@ static void activations_quantise_alike(void **state) {
  * sets multiply with it alike. */
 static void integers_stay(void **state) {
     enum { N = 21, K = 96, M = 7 };
-    static const int least[] = {-128, -8}, most[] = {127, 7};
+    static const int least[] = {-128, -8, -128}, most[] = {127, 7, 127};
     struct kernels ref, k;
     float row[K], *x = floats(M * K), *want = floats(M * N), *got = floats(M * N);
     (void)state;
     assert_int_equal(kernels_find(&ref, "ref", NULL), ERR_OK);
-    for (int t = 0; t < 2; t++) {
+    for (int t = 0; t < TYPES; t++) {
         const size_t pb = panel_bytes(K, types[t]);
         uint8_t *panels = aligned(2 * pb);
         int8_t q[N * K];
