@@ -21,8 +21,8 @@ struct lora_chunk {
 
 enum { LORA_PRODUCTS = 3 }; /* of one input at most: q, k, v */
 
-/* f32, bf16, int8, int4, and one for all block formats */
-enum { PACKINGS_MAX = 5 };
+/* f32, bf16, int8, int8 for narrow activations, int4, and one for all block formats */
+enum { PACKINGS_MAX = 6 };
 
 /* Matrices that share an input, of one k, or some of them that stand for the packings of all; NULL
  * behind the last. */
