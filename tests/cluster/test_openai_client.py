@@ -2,18 +2,20 @@
 Method: the npm package openai, pinned, installed under the build folder; tests/cluster/npm/openai_client.mjs runs steps against live daemons
 and prints what the client gave it; the judging happens here. What the client saw of one instance and of a cluster is the same.
 """
+import base64
 import glob
 import json
 import os
 import re
 import signal
+import struct
 import subprocess
 
 import npm_clients
 import pytest
 from harness import ANSWER_S, ROOT, SLOW, Cluster, Standalone, get, post, request, wait_for
 
-STEPS = "models responses chat chat_stream chat_helper completions prompts structured logprobs choices errors"
+STEPS = "models responses chat chat_stream chat_helper completions prompts structured logprobs choices embeddings errors"
 _seen = {}  # where: what each step saw there
 
 
@@ -129,6 +131,23 @@ def test_several_choices(seen):
     assert [c["index"] for c in several["whole"]] == [0, 1, 2] and len({c["message"]["content"] for c in several["whole"]}) > 1
     assert [c["message"]["content"] for c in several["streamed"]] == [c["message"]["content"] for c in several["whole"]]
     assert several["usage"]["completion_tokens"] <= 72
+
+
+def test_embeddings(seen):
+    """The client asks for base64 of its own accord and decodes it: the same numbers as in JSON, to the last bit."""
+    e = seen["embeddings"]
+    vectors = [d["embedding"] for d in e["plain"]["data"]]
+    assert [d["index"] for d in e["plain"]["data"]] == [0, 1] and all(abs(sum(x * x for x in v) - 1) < 1e-4 for v in vectors) and vectors[0] != vectors[1]
+    coded = [d["embedding"] for d in e["base64"]["data"]]
+    raw = [base64.b64decode(c, validate=True) for c in coded]
+    assert [list(struct.unpack(f"<{len(r) // 4}f", r)) for r in raw] == vectors
+    written = [struct.pack(f"<{len(v)}f", *v) for v in (d["embedding"] for d in e["float"]["data"])]
+    assert written == raw and e["plain"]["usage"] == e["float"]["usage"] and e["plain"]["usage"]["prompt_tokens"] > 4
+    (cut,) = [d["embedding"] for d in e["cut"]["data"]]
+    scale = sum(x * x for x in vectors[0][:16]) ** 0.5
+    assert len(cut) == 16 and all(abs(x / scale - y) < 1e-5 for x, y in zip(vectors[0], cut))
+    assert (e["model"]["class"], e["model"]["status"]) == ("NotFoundError", 404) and "nope" in e["model"]["message"]
+    assert e["dimensions"]["class"] == "BadRequestError" and "dimensions" in e["dimensions"]["message"]
 
 
 def test_errors_become_the_clients_exceptions(seen):

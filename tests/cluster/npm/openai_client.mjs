@@ -123,6 +123,18 @@ const steps = {
       ),
     };
   },
+  // Without a format the client asks for base64 and gives numbers; a format of the program's own comes as it was sent.
+  async embeddings() {
+    const body = { model: 'fable', input: ['Once upon a time', 'The fox ran.'] };
+    return {
+      plain: await client.embeddings.create(body),
+      float: await client.embeddings.create({ ...body, encoding_format: 'float' }),
+      base64: await client.embeddings.create({ ...body, encoding_format: 'base64' }),
+      cut: await client.embeddings.create({ ...body, input: 'Once upon a time', dimensions: 16 }),
+      model: await caught(() => client.embeddings.create({ ...body, model: 'nope' })),
+      dimensions: await caught(() => client.embeddings.create({ ...body, dimensions: 100_000 })),
+    };
+  },
   async logprobs() {
     const body = { ...chat, logprobs: true, top_logprobs: 3 };
     const whole = await client.chat.completions.create(body);
