@@ -404,11 +404,29 @@ static uint32_t error_of(ssize_t rv) {
     }
 }
 
+/* nghttp2 1.52 counts a CONTINUATION anew with each piece of its head, and takes eight: it gets
+ * heads of frames whole. Gives what it says, 0: nothing to say. */
+static ssize_t take_in(struct http_conn *c, const uint8_t *p, size_t n) {
+    nghttp2_session *s = c->h2->session;
+    struct h2_scan *scan = &c->h2->scan;
+    uint8_t head[sizeof(scan->head)];
+    const size_t held = scan->n_head, missing = sizeof(head) - held;
+    memcpy(head, scan->head, held);
+    scan_frames(c, p, n);
+    if (c->h2->doomed || scan->n_head == held + n) return 0;
+    if (held > 0) {
+        memcpy(head + held, p, missing);
+        const ssize_t rv = nghttp2_session_mem_recv(s, head, sizeof(head));
+        if (rv < 0 || is_over(c)) return rv;
+        p += missing;
+        n -= missing;
+    }
+    return n > scan->n_head ? nghttp2_session_mem_recv(s, p, n - scan->n_head) : 0;
+}
+
 static void feed(struct http_conn *c, const char *data, size_t n) {
-    ssize_t rv = 0;
-    scan_frames(c, (const uint8_t *)data, n);
     c->h2->in_call = true;
-    if (!c->h2->doomed) rv = nghttp2_session_mem_recv(c->h2->session, (const uint8_t *)data, n);
+    const ssize_t rv = take_in(c, (const uint8_t *)data, n);
     c->h2->in_call = false;
     if (c->phase == PHASE_DEAD) return;
     if (!c->h2->doomed && rv < 0) {

@@ -62,6 +62,16 @@ static void put_conversation(struct buf *out) {
     buf_free(&block);
 }
 
+static void nothing(void *arg) {
+    (void)arg;
+}
+
+/* What was sent before has been read: it may have come behind the first call of its pass. */
+static void read_so_far(void) {
+    run_on_loop(&fx.t, nothing, NULL);
+    run_on_loop(&fx.t, nothing, NULL);
+}
+
 static void bytes_arrive_in_any_pieces(void **state) {
     static const size_t pieces[] = {1, 2, 5, 9, 23, 10000};
     struct buf all = BUF_INIT;
@@ -75,6 +85,7 @@ static void bytes_arrive_in_any_pieces(void **state) {
         for (size_t at = 0; at < all.len; at += pieces[i]) {
             const size_t left = all.len - at;
             assert_true(raw_send_n(c.fd, all.data + at, left < pieces[i] ? left : pieces[i]));
+            read_so_far();
         }
         assert_answer(1, 200, "one two");
         RAW_H2_UNTIL(&c, c.n_pings == 1 && c.n_acks == 1);
