@@ -458,7 +458,8 @@ bool endpoint_read(const struct endpoint *ep, const struct endpoint_in *in, stru
         *out = r.req;
     } else if (r.status == 200) {
         infer_req_destroy(&r.req);
-        *err = (struct api_answer){.status = 200, .content_type = "application/json"};
+        *err = (struct api_answer){.status = 200,
+                                   .content_type = api_framings[in->path->frames].whole};
         err->body = r.text;
         r.text = BUF_INIT;
     } else {

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "common/endpoint/ep.h"
+#include "common/grpc/grpc_json.h"
 
 enum {
     NEW_TOKENS_DEFAULT = 20,
@@ -224,6 +225,14 @@ static bool read_text(struct ep_read *r, const struct json_value *request) {
     return ep_check_text_length(r) && ep_tokenise(r, true);
 }
 
+/* No requests have no responses (kserve-runtimes 7.1). */
+static bool answer_none(struct ep_read *r) {
+    struct buf json = BUF_INIT;
+    buf_puts(&json, "{}");
+    grpc_put_made(&r->text, &grpc_fmaas_BatchedGenerationResponse, &json);
+    return ep_answer_now(r);
+}
+
 static bool read_texts(struct ep_read *r) {
     struct json_value *one, *list = NULL;
     char got[24];
@@ -234,8 +243,9 @@ static bool read_texts(struct ep_read *r) {
     json_get_arr(r->body, "requests", &list);
     const size_t n = json_arr_len(list);
     snprintf(got, sizeof(got), "%zu", n);
-    if (n < 1 || n > PARTS_MAX)
-        return ep_fail_with(r, 422, "the number of requests must be from 1 to 128, got {got}",
+    if (n == 0) return answer_none(r);
+    if (n > PARTS_MAX)
+        return ep_fail_with(r, 422, "the number of requests must be at most 128, got {got}",
                             "{got}", got, NULL);
     if (n == 1) return read_text(r, json_arr_at(list, 0));
     for (size_t i = 0; i < n; i++)

@@ -178,11 +178,18 @@ def test_refusals(split, alone):
                             "input tokens (801) plus prefix length (0) plus min_new_tokens (300) must be <= 1024"),
                            ({"requests": [{"text": ""}]}, "text must have 1 to"),
                            ({"requests": [{"text": ONCE}], "prefix_id": "p"}, "can't retrieve prompt prefix with id 'p'"),
-                           ({"requests": [{"text": ONCE}] * 129}, "the number of requests must be from 1 to 128, got 129")):
+                           ({"requests": [{"text": ONCE}] * 129}, "the number of requests must be at most 128, got 129")):
             code, details = g.refusal(TGIS + "Generate", body)
             assert code == grpc.StatusCode.INVALID_ARGUMENT and details.startswith(text), details
         assert g.refusal(TGIS + "GenerateStream", {}) == (grpc.StatusCode.INVALID_ARGUMENT, "missing request")
         assert "adapter" in g.refusal(TGIS + "Generate", {"requests": [{"text": ONCE}], "adapter_id": "a"})[1]
+
+
+def test_no_requests_have_no_responses(split, alone):
+    for g in (split, alone):
+        for body in ({}, {"requests": []}, {"model_id": "fable", "params": {"stopping": {"max_new_tokens": 3}}}):
+            assert g.call(TGIS + "Generate", body) == make("fmaas.BatchedGenerationResponse", {})
+        assert g.refusal(TGIS + "Generate", {"params": {"stopping": {"max_new_tokens": 100000}}})[1] == "max_new_tokens must be <= 512"
 
 
 def test_the_limit_of_the_model(split):
