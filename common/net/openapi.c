@@ -4,6 +4,7 @@
 #include "common/net/openapi.h"
 
 #include <stdint.h>
+#include <string.h>
 #include "common/net/http_server.h"
 
 /* name: the bytes of the file; name_bytes: how many. */
@@ -33,8 +34,16 @@ static void on_openai(void *arg, struct http_x *x, const struct route_params *p)
     http_x_reply(x, 200, "application/json", openapi_openai, openapi_openai_bytes);
 }
 
+/* The page's links are of /docs; the way back to it is one that a prefix before the path does not
+ * change. */
 static void on_docs(void *arg, struct http_x *x, const struct route_params *p) {
+    const char *path = http_x_path(x);
     (void)arg, (void)p;
+    if (path[strlen(path) - 1] == '/') {
+        http_x_set_header(x, "Location", "../docs");
+        http_x_reply(x, 308, NULL, "", 0);
+        return;
+    }
     http_x_set_header(x, "Content-Security-Policy",
                       "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
                       "connect-src 'self'; img-src data:; form-action 'none'; base-uri 'none'; "

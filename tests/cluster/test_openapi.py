@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import urllib.parse
 
 import npm_clients
 import pytest
@@ -322,6 +323,13 @@ def test_the_page_stands_alone(pair):
     assert 'fetch("openapi.json")' in a.text
     rules = dict(r.split(" ", 1) for r in a.headers["Content-Security-Policy"].split("; "))
     assert [rules[r] for r in ("default-src", "form-action", "base-uri", "frame-ancestors")] == ["'none'"] * 4
+
+
+def test_a_slash_behind_the_page_leads_to_it(servers, pair):
+    for base in (pair.base, servers["openai"].base):
+        a = get(base, "/docs/")
+        assert a.status == 308 and a.body == b"" and urllib.parse.urljoin("http://h/some/prefix/docs/", a.headers["Location"]) == "http://h/some/prefix/docs"
+        assert get(base, urllib.parse.urljoin("/docs/", a.headers["Location"])).status == 200
 
 
 TICKED = {  # a body's text, and the same with its stream box ticked
