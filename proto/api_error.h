@@ -18,6 +18,7 @@ enum api_errors {
     API_ERRORS_CAIKIT,    /* {"details","code","id"} */
     API_ERRORS_GRPC,      /* the text alone: the status is not in the body */
     API_ERRORS_LLAMACPP,  /* {"error":{"code":status,"message","type"}} */
+    API_ERRORS_VLLM,      /* the reference's, or OpenAI's object, by errorStyle */
     API_ERRORS_OVMS,      /* {"error":"text"}; 412 for a body that cannot be read */
     API_ERRORS_COUNT,
 };

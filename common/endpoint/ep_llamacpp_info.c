@@ -84,6 +84,7 @@ void endpoint_unsupported(const struct endpoint *ep, const struct endpoint_ask *
         {"/v2/systemsharedmemory/", NO_REGIONS, 501},
         {"/v2/cudasharedmemory/", NO_REGIONS, 501},
         {"/v2/trace/", NO_TRACE, 501},
+        {"/v2/models/{m}/trace/", NO_TRACE, 501},
         {"/v2/logging", NO_LOGGING, 501},
         {"/inference.GRPCInferenceService/TraceSetting", NO_TRACE, 501},
         {"/inference.GRPCInferenceService/LogSettings", NO_LOGGING, 501},

@@ -94,6 +94,11 @@ done:
     json_put(o);
 }
 
+/* Of /tokenize and /detokenize. */
+static void refused(const struct endpoint *ep, const char *text, struct api_answer *out) {
+    ep_answer_error(ep, API_ERRORS_VLLM, 422, text, out);
+}
+
 /* A body that names a model must name one that is served. False: *out is the error. */
 static bool model_served(const struct endpoint *ep, const struct json_value *o,
                          struct api_answer *out) {
@@ -104,13 +109,13 @@ static bool model_served(const struct endpoint *ep, const struct json_value *o,
     if (json_get(o, "model", &v) == JSON_OK && json_as_str(v, &name, &n) != JSON_OK) {
         json_literal(got, sizeof(got), v);
         snprintf(text, sizeof(text), "model must be a string, got %s", got);
-        failed(ep, text, out);
+        refused(ep, text, out);
         return false;
     }
     if (n == 0 || ep_serves(ep, name, n)) return true;
     snprintf(text, sizeof(text), "The model `%.*s` does not exist.", (int)ep_name_shown(name, n),
              name);
-    ep_answer_error(ep, API_ERRORS_PLAIN, 404, text, out);
+    ep_answer_error(ep, API_ERRORS_VLLM, 404, text, out);
     return false;
 }
 
@@ -208,7 +213,7 @@ static bool read_input(const struct endpoint *ep, struct json_value *o,
         *ids = r.ids;
         r.ids = (struct id_list){0};
     } else {
-        ep_answer_error(ep, API_ERRORS_PLAIN, r.status, r.error, out);
+        ep_answer_error_of(ep, API_ERRORS_VLLM, r.status, r.error, r.at, r.code, out);
     }
     infer_req_destroy(&r.req);
     json_put(r.callable);
@@ -312,7 +317,7 @@ void endpoint_tokenize_compat(const struct endpoint *ep, char *body, size_t n,
     const char *s = NULL;
     size_t len = 0;
     if (o == NULL) {
-        failed(ep, "Failed to parse request context to json", out);
+        refused(ep, "Failed to parse request context to json", out);
         return;
     }
     bool tgi = json_get_str(o, "inputs", &s, &len) == JSON_OK;
@@ -331,7 +336,7 @@ void endpoint_tokenize_compat(const struct endpoint *ep, char *body, size_t n,
             put_vllm_tokens(ep, &ids, strings, &out->body);
         } else if (put_tgi_tokens(ep, &ids, &out->body) != ERR_OK) {
             buf_free(&out->body);
-            failed(ep, "The text of the input cannot be tokenised", out);
+            refused(ep, "The text of the input cannot be tokenised", out);
         }
     }
     id_list_free(&ids);
@@ -345,7 +350,7 @@ void endpoint_detokenize(const struct endpoint *ep, char *body, size_t n,
     struct id_list ids = {0};
     struct buf text = BUF_INIT;
     if (o == NULL) {
-        failed(ep, "Failed to parse request context to json", out);
+        refused(ep, "Failed to parse request context to json", out);
         return;
     }
     if (!model_served(ep, o, out)) {
@@ -363,11 +368,11 @@ void endpoint_detokenize(const struct endpoint *ep, char *body, size_t n,
     if (!good) {
         snprintf(why, sizeof(why), "tokens must be an array of token ids from 0 to %d.",
                  ep->model->vocab_size - 1);
-        failed(ep, why, out);
+        refused(ep, why, out);
     } else if (tokenizer_decode(ep->tok, ids.ids, ids.n, false, &text) != ERR_OK || text.failed) {
-        failed(ep, "The tokens cannot be decoded.", out);
+        refused(ep, "The tokens cannot be decoded.", out);
     } else if (text.len > DRESULT_PIECE_BYTES_MAX / 2) { /* it is written twice */
-        answer_too_long(ep, API_ERRORS_PLAIN, out);
+        answer_too_long(ep, API_ERRORS_VLLM, out);
     } else {
         begin(out);
         /* vLLM's clients read the one, llama.cpp's the other */

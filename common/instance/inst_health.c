@@ -231,6 +231,7 @@ const struct route inst_health_routes[] = {
     {PLANE_MGMT | PLANE_DATA | PLANE_OPEN, "GET", "/v2/health/ready", on_ready, 0},
     {PLANE_MGMT | PLANE_DATA | PLANE_OPEN, "GET", "/v2/models/{m}/ready", on_model_ready, 0},
     {PLANE_MGMT | PLANE_DATA | PLANE_OPEN, "GET", "/health", on_health, 0},
+    {PLANE_DATA | PLANE_OPEN, "GET", "/v1/health", on_health, 0}, /* llama.cpp's */
     {PLANE_MGMT | PLANE_DATA, "GET", "/health/timed", on_timed, 0},
     {PLANE_MGMT | PLANE_DATA, "GET", "/health/timed-{*}", on_timed_n, 0},
     {PLANE_DATA | PLANE_OPEN | PLANE_GRPC, "POST", GRPC_HEALTH_PATH, on_grpc_health,

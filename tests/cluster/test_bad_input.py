@@ -377,6 +377,18 @@ def test_a_body_at_the_limit_and_above(small):
             assert raw(base, LINE + head).startswith(b"HTTP/1.1 413 ")
 
 
+@pytest.mark.parametrize("path,body,status,says", [
+    ("/detokenize", {"tokens": [99999999]}, 400, "tokens must be an array of token ids from 0 to 4095."),
+    ("/detokenize", {"model": 5, "tokens": [300]}, 400, "model must be a string, got 5"),
+    ("/detokenize", b"{", 400, "Failed to parse request context to json"),
+    ("/tokenize", {"text": "x"}, 400, "goes to POST /v1/tokenize"),
+    ("/tokenize", {"prompt": "x", "model": "nope"}, 404, "The model `nope` does not exist.")])
+def test_questions_about_tokens_have_openai_s_errors(small, path, body, status, says):
+    for b in small:
+        a = post(b.base, path, body)
+        assert a.status == status and set(a.json["error"]) == {"message", "type", "param", "code"} and says in a.json["error"]["message"], a.text
+
+
 NO_MODEL = "The model 'nope' does not exist. GET /v1/models lists those that do."
 
 

@@ -106,8 +106,8 @@ def test_the_repository_of_triton(base):
         a = request(f"{base}/v2/repository/models/{path}", "POST", {})
         assert a.status == 400 and text in a.json["error"], a.text
     for kind in ("system", "cuda"):
-        assert get(base, f"/v2/{kind}sharedmemory/status").json == []
+        assert get(base, f"/v2/{kind}sharedmemory/status").json == get(base, f"/v2/{kind}sharedmemory/region/r/status").json == []
         a = request(f"{base}/v2/{kind}sharedmemory/region/r/register", "POST", {})
         assert a.status == 501 and "shared memory is not supported" in a.json["error"]
-    for path in ("/v2/trace/setting", "/v2/logging"):
+    for path in ("/v2/trace/setting", "/v2/models/fable/trace/setting", "/v2/logging"):
         assert get(base, path).status == request(base + path, "POST", {}).status == 501

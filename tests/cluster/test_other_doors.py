@@ -60,6 +60,12 @@ def test_an_invocation_of_nothing(base):
     assert a.status == 405 and a.headers["Allow"] == "POST"
 
 
+def test_health_where_llama_cpp_has_it(whole, pair):
+    a = get(whole.base, "/v1/health")
+    assert a.status == 200 and a.json == {"status": "ok"} == get(whole.base, "/health").json
+    assert get(pair.base, "/v1/health").status == 200
+
+
 def test_there_are_no_classes(base):
     a = post(base, "/classify", {"model": "fable", "input": "a fox"})
     assert a.status == 404 and "does not support Classification API" in a.text and "/score" in a.text

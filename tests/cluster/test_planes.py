@@ -22,10 +22,10 @@ POSTS += VECTORS[-2:] + ["/completion", "/completions", "/chat/completions", "/e
 POSTS += ["/api/v1/task/" + t for t in ("text-generation", "server-streaming-text-generation", "tokenization")]
 REFUSED = ["/infill", "/slots/fable"] + [f"/v2/{k}sharedmemory/{p}" for k in ("system", "cuda")
                                          for p in ("region/fable/register", "region/fable/unregister", "unregister")]
-SETTINGS = ["/v2/trace/setting", "/v2/logging"]
+SETTINGS = ["/v2/trace/setting", f"{M}/trace/setting", "/v2/logging"]
 POSTS += ["/v2/repository/index", "/v2/repository/models/fable/load", "/v2/repository/models/fable/unload"]
 POSTS += REFUSED + ["/responses", "/invocations"]
-INFO = ["/v2/systemsharedmemory/status", "/v2/cudasharedmemory/status", "/v3/models", "/v3/models/fable", "/v3/v1/models", "/lora-adapters", "/models", "/tokenizer_info", "/api/tags", "/api/ps", "/api/version", "/v1/models", "/v1/models/fable", "/v2", M, f"{M}/config", "/version"]
+INFO = ["/v2/systemsharedmemory/status", "/v2/cudasharedmemory/status", "/v2/systemsharedmemory/region/fable/status", "/v2/cudasharedmemory/region/fable/status", "/v3/models", "/v3/models/fable", "/v3/v1/models", "/lora-adapters", "/models", "/tokenizer_info", "/api/tags", "/api/ps", "/api/version", "/v1/models", "/v1/models/fable", "/v2", M, f"{M}/config", "/version"]
 INFO += ["/v1/models/fable/metadata", "/info/version", "/info/runtime", "/info/models"]
 HEALTH = ["/info", f"{M}/getSlotCount", "/v2/health/live", "/v2/health/ready", f"{M}/ready", "/health", "/health/timed", "/health/timed-5"]
 PROBES = ["/v1/startup", "/v1/health", "/v1/readiness"]
@@ -37,6 +37,7 @@ KEPT = {"/v1/responses/resp_1": ("GET DELETE", "data"), "/v1/responses/resp_1/ca
 INSTANCE = {p: ("POST", "data") for p in INFER + POSTS}
 INSTANCE |= {p: ("GET", "data") for p in INFO + ["/dresult", "/openapi.json", "/docs"]}
 INSTANCE |= {p: ("GET", "data mgmt") for p in HEALTH}
+INSTANCE["/v1/health"] = ("GET", "data")
 INSTANCE |= {p: ("GET", "mgmt") for p in ["/v1/status", "/v2/status", "/metrics-json", "/stopService",
                                          "/v1/engine-server/running-status"]}
 INSTANCE |= {p: ("POST", "mgmt") for p in ["/v1/role/prefill", "/v1/role/decode", "/v1/role/flex", "/v2/role/prefill", "/v2/role/decode",

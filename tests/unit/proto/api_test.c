@@ -44,6 +44,12 @@ static void error_bodies(void **state) {
         {API_ERRORS_V1, ERROR_STYLE_OPENAI, 500, 500,
          "{\"error\":{\"message\":\"a \\\"b\\\" "
          "/c\xC3\xA4\",\"type\":\"server_error\",\"param\":null,\"code\":\"internal_error\"}}"},
+        {API_ERRORS_VLLM, ERROR_STYLE_MINDIE, 422, 422,
+         "{\"error\":\"a \\\"b\\\" /c\xC3\xA4\",\"error_type\":\"Input Validation Error\"}"},
+        {API_ERRORS_VLLM, ERROR_STYLE_OPENAI, 422, 400,
+         "{\"error\":{\"message\":\"a \\\"b\\\" "
+         "/c\xC3\xA4\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"invalid_"
+         "value\"}}"},
         {API_ERRORS_PLAIN, ERROR_STYLE_MINDIE, 401, 401,
          "{\"error\":{\"message\":\"a \\\"b\\\" "
          "/c\xC3\xA4\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"invalid_api_"
