@@ -85,6 +85,9 @@ struct ep_read {
  * of its status. */
 #define EP_MISSING        "missing_required_parameter"
 #define EP_INVALID_TYPE   "invalid_type"
+#define EP_INVALID_VALUE  "invalid_value"
+#define EP_EMPTY_ARRAY    "empty_array"
+#define EP_EMPTY_STRING   "empty_string"
 #define EP_INVALID_JSON   "invalid_json"
 #define EP_UNSUPPORTED    "unsupported_parameter"
 #define EP_NO_MODEL       "model_not_found"

@@ -14,7 +14,6 @@ struct resp_read {
 
 /* Why a value cannot be, beside those of ep.h. */
 #define EP_UNSUPPORTED_VALUE "unsupported_value"
-#define EP_INVALID_VALUE     "invalid_value"
 #define EP_TOOL_NAME                                                                               \
     "must be 1 to 64 letters, digits, underscores, dashes or common Chinese characters"
 

@@ -53,6 +53,7 @@ struct form {
     bool token_ids; /* a text may be a list of ids */
     bool chat;      /* `messages` may stand in place of the left */
     bool bare;      /* of a payload: `inputs` is the left itself */
+    bool no_empty;  /* "" is no text */
     bool each;      /* two lists of one length go pair by pair */
     bool normalize;
     bool documents_shown; /* documents are repeated unless the body says no */

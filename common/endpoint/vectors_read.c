@@ -49,8 +49,12 @@ static const struct dialect ollama = {.model = "model",
                                       .no_texts = no_texts_ollama};
 
 static const struct form forms[VECTORS_COUNT] = {
-    [VECTORS_EMBEDDINGS] =
-        {.dialect = &vllm, .left = {"input"}, .token_ids = true, .chat = true, .normalize = true},
+    [VECTORS_EMBEDDINGS] = {.dialect = &vllm,
+                            .left = {"input"},
+                            .token_ids = true,
+                            .chat = true,
+                            .no_empty = true,
+                            .normalize = true},
     [VECTORS_POOLING] = {.dialect = &vllm, .left = {"input"}, .token_ids = true, .chat = true},
     [VECTORS_SCORE] = {.dialect = &vllm,
                        .left = {"text_1", "data_1", "queries"},
@@ -105,14 +109,16 @@ bool vectors_fail_code(const struct reading *r, int status, const char *param, c
     return false;
 }
 
+/* What is refused because of a member has a value that is not allowed. */
 bool vectors_fail(const struct reading *r, int status, const char *param, const char *text) {
-    return vectors_fail_code(r, status, param, NULL, text);
+    const char *code = status == 400 && param != NULL ? EP_INVALID_VALUE : NULL;
+    return vectors_fail_code(r, status, param, code, text);
 }
 
 bool vectors_wrong_kind(const struct reading *r, const char *param, const char *kind,
                         const char *text) {
     char said[64];
-    if (!r->form->dialect->kinds) return vectors_fail(r, 400, param, text);
+    if (!r->form->dialect->kinds) return vectors_fail_code(r, 400, param, EP_INVALID_TYPE, text);
     snprintf(said, sizeof(said), "Input should be a valid %s", kind);
     return vectors_fail(r, 422, param, said);
 }
@@ -204,8 +210,9 @@ static bool read_encoding(const struct reading *r) {
     enum json_got got = json_get_str(r->params, "encoding_format", &s, &n);
     r->v->base64 = strcmp(s, "base64") == 0;
     if (got == JSON_WRONG_TYPE || (!r->v->base64 && strcmp(s, "float") != 0))
-        return vectors_fail(r, 400, "encoding_format",
-                            "encoding_format must be \"float\" or \"base64\"");
+        return vectors_fail_code(r, 400, "encoding_format",
+                                 got == JSON_WRONG_TYPE ? EP_INVALID_TYPE : EP_INVALID_VALUE,
+                                 "encoding_format must be \"float\" or \"base64\"");
     return true;
 }
 
@@ -267,7 +274,11 @@ static bool bad_side_vllm(const struct reading *r, const struct side *s) {
     snprintf(text, sizeof(text), "%s", must);
     if (s->given == NULL && s->is_left)
         (void)ep_elsewhere(text, r->ask->path, r->v->body, s->name, must);
-    return vectors_fail(r, 400, s->name, text);
+    return vectors_fail_code(r, 400, s->name,
+                             s->given == NULL               ? EP_MISSING
+                             : vectors_is_nothing(s->given) ? EP_EMPTY_ARRAY
+                                                            : EP_INVALID_TYPE,
+                             text);
 }
 
 static bool bad_side_caikit(const struct reading *r, const struct side *s) {

@@ -101,7 +101,8 @@ static bool take_ids(const struct reading *r, const struct json_value *list,
         }
         if (id_list_push(&out->ids, (int32_t)id) != ERR_OK) return vectors_fail_memory(r);
     }
-    if (n == 0) return vectors_fail(r, 400, "input", "input must not be empty");
+    if (n == 0)
+        return vectors_fail_code(r, 400, "input", EP_EMPTY_ARRAY, "input must not be empty");
     if (!fit(r, &out->ids.n, 0)) return false;
     return add_tokens(r, out->ids.n);
 }
@@ -173,6 +174,10 @@ static bool side_ids(const struct reading *r, const struct side *s, size_t i, bo
     if (r->ask->cancelled != NULL && atomic_load(r->ask->cancelled))
         return vectors_fail(r, 503, NULL, err_text(ERR_CANCELLED)); /* nobody reads this */
     const char *p = text_of(side_at(s, i), documents, &n);
+    if (p != NULL && n == 0 && r->form->no_empty) {
+        snprintf(text, sizeof(text), "%s must not be an empty string", s->name);
+        return vectors_fail_code(r, 400, s->name, EP_EMPTY_STRING, text);
+    }
     if (p != NULL) return encode(r, p, n, out);
     snprintf(text, sizeof(text), "%s[%zu] must be a string", s->name, i);
     return vectors_wrong_kind(r, s->name, documents ? "dictionary" : "string", text);

@@ -46,6 +46,19 @@ def check_config(binary, conf):
     return json.loads(r.stdout)
 
 
+def test_codes_of_errors():
+    """Every code that OpenAI's errors have, of a status or of what is wrong in a member, stands in docs/api.md."""
+    with open(os.path.join(ROOT, "docs", "api.md")) as f:
+        told = set(re.findall(r"`([a-z_]+)`", f.read().split("`code` is one of", 1)[1].split("; `param`", 1)[0]))
+    with open(os.path.join(ROOT, "proto", "api_error.c")) as f:
+        sent = set(re.findall(r'\{\d{3}, "[^"]*", "[^"]*", "[a-z_]*",\s+"([a-z_]*)"', f.read()))
+    assert len(sent) > 10
+    for path in glob.glob(os.path.join(ROOT, "common", "endpoint", "*.h")):
+        with open(path) as f:
+            sent |= set(re.findall(r'#define EP_(?:INVALID|EMPTY|MISSING|UNSUPPORTED|NO_MODEL|CONTEXT)\w* +"([a-z_]+)"', f.read()))
+    assert {"empty_array", "missing_required_parameter"} <= sent and not sent - told, sent - told
+
+
 def test_every_setting_is_documented_and_exists():
     with open(os.path.join(ROOT, "docs/configuration.md")) as f:
         documented = set(re.findall(r"^\| `([A-Z]\w+|\w+(?:\.\w+)+)` \|", f.read(), re.M))

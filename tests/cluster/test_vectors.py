@@ -178,6 +178,12 @@ def test_an_encoder_and_its_head(judge):
     assert a.status >= 400 and "turns texts into vectors" in a.text
 
 
+@pytest.fixture(scope="module")
+def openai():
+    with Standalone(extra={"BatonConfig": {"errorStyle": "openai"}}) as s:
+        yield s
+
+
 REFUSED = [
     ("/v1/embeddings", {}, 400, "input must be a string or a list of at least one"),
     ("/v1/embeddings", {"input": []}, 400, "input must be"),
@@ -206,6 +212,41 @@ REFUSED = [
     ("/api/embed", b"", 400, "missing request body"),
     ("/api/chat", b"", 400, "missing request body"),
 ]
+
+
+@pytest.mark.parametrize("path,body,param,code", [
+    ("/v1/embeddings", {}, "input", "missing_required_parameter"),
+    ("/v1/embeddings", {"input": 5}, "input", "invalid_type"),
+    ("/v1/embeddings", {"input": ["a", 5]}, "input", "invalid_type"),
+    ("/v1/embeddings", {"input": []}, "input", "empty_array"),
+    ("/v1/embeddings", {"input": [[]]}, "input", "empty_array"),
+    ("/v1/embeddings", {"input": ""}, "input", "empty_string"),
+    ("/v1/embeddings", {"input": ["a", ""]}, "input", "empty_string"),
+    ("/v1/embeddings", {"input": "x", "dimensions": 9999}, "dimensions", "invalid_value"),
+    ("/v1/embeddings", {"input": "x", "dimensions": "9"}, "dimensions", "invalid_type"),
+    ("/v1/embeddings", {"input": "x", "encoding_format": "x"}, "encoding_format", "invalid_value"),
+    ("/v1/embeddings", {"input": "x", "encoding_format": 5}, "encoding_format", "invalid_type"),
+    ("/v1/embeddings", {"input": "x", "model": 5}, "model", "invalid_type"),
+    ("/v1/embeddings", {"input": "x", "model": "other"}, "model", "model_not_found"),
+    ("/pooling", {"input": [4096]}, "input", "invalid_value"),
+    ("/score", {"text_1": "a"}, "text_2", "missing_required_parameter"),
+    ("/score", {"text_1": "a", "text_2": 5}, "text_2", "invalid_type"),
+    ("/score", {"text_1": ["a", "b"], "text_2": ["a", "b", "c"]}, "text_2", "invalid_value"),
+    ("/rerank", {"query": "a"}, "documents", "missing_required_parameter"),
+    ("/rerank", {"query": "a", "documents": []}, "documents", "empty_array"),
+    ("/rerank", {"query": "a", "documents": [1]}, "documents", "invalid_type"),
+    ("/rerank", {"query": "a", "documents": ["b"], "top_n": "x"}, "top_n", "invalid_type")])
+def test_codes_of_openai_s_errors(openai, path, body, param, code):
+    a = request(openai.base + path, "POST", body)
+    assert a.status == (404 if code == "model_not_found" else 400), a.text
+    assert a.json["error"]["type"] == "invalid_request_error" and (a.json["error"]["param"], a.json["error"]["code"]) == (param, code), a.text
+
+
+def test_an_empty_text_is_no_input_of_openai_s_embeddings_alone(whole):
+    for path in ("/v1/embeddings", "/v3/embeddings"):
+        a = request(whole.base + path, "POST", {"model": "fable", "input": ""})
+        assert a.status == 400 and "input must not be an empty string" in a.text, a.text
+    assert request(whole.base + "/score", "POST", {"text_1": "a", "text_2": ["b"]}).status == 200
 
 
 @pytest.mark.parametrize("path,body,status,says", REFUSED)
