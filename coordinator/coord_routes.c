@@ -464,6 +464,7 @@ struct dispatch coord_dispatch(struct coordinator *co) {
         .body_bytes_max = coord_conf_body_bytes(&co->conf),
         .cors_origin = co->conf.cors_origin,
         .keys = co->keys,
+        .error_style = coord_error_style(co),
         .management_hosts = co->conf.management_hosts,
         .budget = &co->budget,
         .not_found = coord_error_style(co) == ERROR_STYLE_OPENAI ? NULL : "Invalid request",

@@ -198,8 +198,9 @@ static char *body_of(enum api_errors shape, enum error_style style, int *status,
     if (shape == API_ERRORS_V1 && style == ERROR_STYLE_OPENAI) shape = API_ERRORS_OPENAI;
     if (shape == API_ERRORS_VLLM)
         shape = style == ERROR_STYLE_OPENAI ? API_ERRORS_OPENAI : API_ERRORS_PLAIN;
-    /* 401 has one shape for the families of the reference (inference-api 2.2). */
-    if (was == 401 && (shape == API_ERRORS_PLAIN || shape == API_ERRORS_V1))
+    /* 401 has one shape for the families of the reference in its manner (inference-api 2.2). */
+    if (was == 401 && style == ERROR_STYLE_MINDIE &&
+        (shape == API_ERRORS_PLAIN || shape == API_ERRORS_V1))
         shape = API_ERRORS_OPENAI;
     if (shape == API_ERRORS_PLAIN || shape == API_ERRORS_V1)
         return printed(plain(shape == API_ERRORS_V1, was, text));

@@ -574,6 +574,7 @@ struct dispatch inst_dispatch(struct instance *in) {
         .beside_bytes_max = split ? TRANSCRIPT_BYTES_MAX + CONTEXT_BYTES_MAX : 0,
         .cors_origin = in->conf.cors_origin,
         .keys = in->keys,
+        .error_style = error_style(in),
         .management_hosts = in->conf.management_hosts,
         .budget = &in->budget,
         .passed_on = split,

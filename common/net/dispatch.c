@@ -140,15 +140,15 @@ static void reply_foreign(const struct dispatch *d, struct http_x *x, const char
     d->reply_error(d->arg, x, 403, text);
 }
 
-/* The same for every daemon and errorStyle: a client's library looks for it, in the shape of its
- * family. */
-static void reply_unauthorized(struct http_x *x) {
+/* The same for every daemon: a client's library looks for it, in the shape of its family; in the
+ * reference's manner its families have OpenAI's. */
+static void reply_unauthorized(const struct dispatch *d, struct http_x *x) {
     int status = 401;
     const char *text = http_x_header(x, "Authorization") == NULL && shown_key(x) == NULL
                            ? "No API key was given. Send it as Authorization: Bearer KEY."
                            : "Incorrect API key provided.";
-    char *body = api_error_body(api_path_errors(http_x_path(x)), ERROR_STYLE_OPENAI, &status, text,
-                                NULL, NULL);
+    char *body =
+        api_error_body(api_path_errors(http_x_path(x)), d->error_style, &status, text, NULL, NULL);
     http_x_set_header(x, "WWW-Authenticate", "Bearer");
     http_x_reply(x, status, "application/json", body != NULL ? body : "",
                  body != NULL ? strlen(body) : 0);
@@ -388,7 +388,7 @@ static void on_request(void *arg, struct http_x *x) {
     if (foreign != NULL) {
         reply_foreign(d, x, foreign);
     } else if (!is_allowed(l, &t, x, tenant)) {
-        reply_unauthorized(x);
+        reply_unauthorized(d, x);
     } else if (http_x_limited(x) && !is_for_limited(&t)) {
         d->reply_error(d->arg, x, 403, "The certificate of this client may not do this.");
     } else {

@@ -18,8 +18,10 @@ struct dispatch {
     const char *cors_origin;           /* cors.h */
     const char *not_found;             /* text of a 404; NULL: one that names paths nearby */
     /* What requests on the data plane must show, but for rows with PLANE_OPEN and CORS questions;
-     * without: 401 in OpenAI's shape (inference-api 2.2). NULL: nothing. */
+     * without: 401 in OpenAI's shape (inference-api 2.2), or that of the path's family where
+     * error_style is OpenAI's. NULL: nothing. */
     struct api_keys *keys;
+    enum error_style error_style;
     /* Names that planes without PLANE_DATA may be spoken to by, beside literals and localhost
      * (origin.h); others get 403. With TLS the certificate has the say over Host. */
     const char *management_hosts;

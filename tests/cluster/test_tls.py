@@ -266,7 +266,14 @@ def test_keys_without_tls():
         f.write(KEY)
     os.chmod(path, 0o600)
     try:
+        with Standalone(extra={"BatonConfig": {"apiKeysFile": path, "errorStyle": "openai"}}) as s:  # each family in its own shape
+            for path_, body in (("/generate", {"inputs": "hi"}), ("/v2/models/fable/generate", {"text_input": "hi"}), ("/v2/models/fable/infer", {})):
+                a = post(s.base, path_, body)
+                assert a.status == 401 and a.json == {"error": "No API key was given. Send it as Authorization: Bearer KEY.", "error_type": "Unauthorized"}
+            for path_ in ("/v1/completions", "/score", "/tokenize", "/v2/rerank"):
+                assert post(s.base, path_, {}).json == NO_KEY, path_
         with Standalone(extra={"BatonConfig": {"apiKeysFile": path}}) as s:
+            assert post(s.base, "/generate", {"inputs": "hi"}).json == NO_KEY
             assert get(s.base, "/v1/models").status == 401
             assert get(s.base, "/v1/models", headers={"Authorization": f"Bearer {KEY}"}).status == 200
             assert get(s.base, "/health").status == 200

@@ -50,6 +50,8 @@ static void error_bodies(void **state) {
          "{\"error\":{\"message\":\"a \\\"b\\\" "
          "/c\xC3\xA4\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"invalid_"
          "value\"}}"},
+        {API_ERRORS_PLAIN, ERROR_STYLE_OPENAI, 401, 401,
+         "{\"error\":\"a \\\"b\\\" /c\xC3\xA4\",\"error_type\":\"Unauthorized\"}"},
         {API_ERRORS_PLAIN, ERROR_STYLE_MINDIE, 401, 401,
          "{\"error\":{\"message\":\"a \\\"b\\\" "
          "/c\xC3\xA4\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"invalid_api_"

@@ -304,6 +304,7 @@ static void keys(void **state) {
     expect("GET", "/nope", "", 0, 401, NULL); /* what there is is not told to strangers */
     expect_header("GET", "/test/models", "", "WWW-Authenticate: Bearer\r\n");
     expect_header("GET", "/test/models", wrong, "\"code\":\"invalid_api_key\"");
+    expect_header("GET", "/v2/models/fable", "", "{\"error\":{\"message\":\"No API key");
     expect("GET", "/health", "", 0, 200, NULL);
     expect("GET", "/test/models/fable/ready", "", 0, 200, NULL);
     expect("GET", "/version", "", 0, 200, NULL);
