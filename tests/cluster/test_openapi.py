@@ -372,4 +372,8 @@ def test_each_operation_can_be_tried_from_the_page(pair):
     assert page["said"].startswith("200 ") and page["said"].count("data: ") >= 4 and page["said"].rstrip().endswith("data: [DONE]")
     for name in page["protos"]:
         assert 'syntax = "proto3";' in get(pair.base, "/" + name).text, name
+    methods = set(page["methods"])
+    assert {"fmaas.GenerationService/GenerateStream", "inference.GRPCInferenceService/ModelInfer", "grpc.health.v1.Health/Watch",
+            "caikit.runtime.Nlp.NlpService/EmbeddingTaskPredict", "caikit.runtime.info.InfoService/GetRuntimeInfo"} <= methods
+    assert len(methods) == len(page["methods"]) > 30 and all(re.fullmatch(r"[\w.]+\.\w+/\w+", m) for m in methods), page["methods"]
     assert "proto/generation.proto" in page["protos"] and page["refused"] == 0

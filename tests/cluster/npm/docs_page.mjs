@@ -1,7 +1,7 @@
 /* The script of /docs against a page that is only counted: argv[2] is the service, argv[3] a JSON object: `key`; `chat`, the text of a body;
  * `toggled`, texts whose stream box is ticked. Prints a JSON object: forms by "METHOD path", each with its curl line and whether it can be sent;
  * what submitting those that cannot be sent does; how many lines name no key before one is set; `toggled` afterwards; the chat as sent, streamed,
- * and what it shows; the .proto files it links, and how many where their list is refused. */
+ * and what it shows; the .proto files it links, the methods it lists, and how many where their list is refused. */
 const base = process.argv[2], given = JSON.parse(process.argv[3]);
 const html = await (await fetch(base + "/docs")).text();
 const script = html.match(/<script>([\s\S]*)<\/script>/)[1];
@@ -56,4 +56,5 @@ const refused = await load(url => Promise.resolve(url === "proto" ? { ok: false,
 await new Promise(r => setTimeout(r, 0));  // what the answers began has ended
 console.log(JSON.stringify({ forms: Object.fromEntries(Object.entries(forms).map(([k, f]) => [k, { line: f.line.textContent, sends: f.sends }])),
                              idle, keyless, toggled, sent: sent.at(-1), said: out.textContent, protos: ids.protos.all("a").map(a => a.href),
+                             methods: ids.protos.all("code").map(c => c.textContent),
                              refused: refused.ids.protos.children.length }));
