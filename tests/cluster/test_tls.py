@@ -66,9 +66,10 @@ def test_every_family_answers_as_without_tls(tls_pair, tls_whole, whole, mode):
 
 def test_many_streams_at_once(tls_pair):
     loads = tls_pair.idle()
+    wait_for(lambda: get(tls_pair.status_base, "/v1/readiness").status == 200, ANSWER_S, "P and D serve")
     jobs = [lambda i=i: Stream(tls_pair.base, "/v1/completions", {**STORY, "seed": i, "stream": True}).read_all() for i in range(30)]
     for raw in in_threads(jobs):
-        assert raw.endswith(b"data: [DONE]\n\n")
+        assert raw.endswith(b"data: [DONE]\n\n"), f"{raw}\n{tls_pair.coordinator.log()[-4000:]}"
     tls_pair.wait_idle(loads, ANSWER_S)
 
 
