@@ -51,7 +51,7 @@ pytests() { # label, processes, arguments...
     label=$1
     processes=$2
     shift 2
-    BUILD=$build timeout -k 10 "$part_limit" $py -m pytest -q -p no:cacheprovider -n "$processes" --dist loadfile \
+    BUILD=$build timeout --foreground -k 10 "$part_limit" $py -m pytest -q -p no:cacheprovider -n "$processes" --dist loadfile \
         --timeout $((limit * 2)) --timeout-method thread "$@" >"$log" 2>&1
     rc=$?
     p=$(sed -n 's/.*[^0-9]\([0-9][0-9]*\) passed.*/\1/p; s/^\([0-9][0-9]*\) passed.*/\1/p' "$log" | tail -n 1)

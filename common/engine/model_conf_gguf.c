@@ -96,30 +96,23 @@ static const struct key granitemoe_keys[] = {
     {"expert_shared_feed_forward_length", "shared_intermediate_size", COUNT, false},
     END,
 };
+/* Of routers that choose groups of experts first, as DeepSeek's. */
+#define GROUPED_EXPERT_KEYS                                                                        \
+    RMS_EPS, EXPERT_WIDTH, {"expert_count", "n_routed_experts", COUNT, true},                      \
+        {"expert_used_count", "num_experts_per_tok", COUNT, true},                                 \
+        {"expert_shared_count", "n_shared_experts", COUNT, false},                                 \
+        {"expert_group_count", "n_group", COUNT, false},                                           \
+        {"expert_group_used_count", "topk_group", COUNT, false},                                   \
+        {"expert_weights_scale", "routed_scaling_factor", NUMBER, false},                          \
+        {"leading_dense_block_count", "first_k_dense_replace", COUNT, false}, {                    \
+        "nextn_predict_layers", "num_nextn_predict_layers", COUNT, false                           \
+    }
 static const struct key glm4moe_keys[] = {
-    RMS_EPS,
-    EXPERT_WIDTH,
-    {"expert_count", "n_routed_experts", COUNT, true},
-    {"expert_used_count", "num_experts_per_tok", COUNT, true},
-    {"expert_shared_count", "n_shared_experts", COUNT, false},
-    {"expert_group_count", "n_group", COUNT, false},
-    {"expert_group_used_count", "topk_group", COUNT, false},
-    {"expert_weights_scale", "routed_scaling_factor", NUMBER, false},
-    {"leading_dense_block_count", "first_k_dense_replace", COUNT, false},
-    {"nextn_predict_layers", "num_nextn_predict_layers", COUNT, false},
+    GROUPED_EXPERT_KEYS,
     END,
 };
 static const struct key deepseek2_keys[] = {
-    RMS_EPS,
-    EXPERT_WIDTH,
-    {"expert_count", "n_routed_experts", COUNT, true},
-    {"expert_used_count", "num_experts_per_tok", COUNT, true},
-    {"expert_shared_count", "n_shared_experts", COUNT, false},
-    {"expert_group_count", "n_group", COUNT, false},
-    {"expert_group_used_count", "topk_group", COUNT, false},
-    {"expert_weights_scale", "routed_scaling_factor", NUMBER, false},
-    {"leading_dense_block_count", "first_k_dense_replace", COUNT, false},
-    {"nextn_predict_layers", "num_nextn_predict_layers", COUNT, false},
+    GROUPED_EXPERT_KEYS,
     {"attention.kv_lora_rank", "kv_lora_rank", COUNT, true},
     {"rope.dimension_count", "qk_rope_head_dim", COUNT, true},
     END,
