@@ -350,8 +350,31 @@ static bool is_in_doubt(const struct inst *in) {
     return inst_state_has_role(in->life.state) && in->stream == STREAM_DOWN;
 }
 
+/* What serves, or is there, has its role and nobody's order to do something else: its stream or a
+ * link is away, or a request was lost on the way to it. */
+static bool serves_or_will(const struct inst *in) {
+    return inst_serves(in, NULL) ||
+           (in->life.state == INST_SERVING && inst_has_role(in) && in->facts.online &&
+            in->drain.why == DRAIN_NONE && in->plan.place.next == ROLE_NONE &&
+            !in->facts.status.held && in->facts.status.stuck_ms == 0);
+}
+
+/* A pair served a moment ago, and none of it is known to be lost. */
+static bool pair_in_doubt(const struct coordinator *co) {
+    bool p = false, d = false;
+    if (!co->was_ready &&
+        (co->unready_ms == 0 || clock_ms() - co->unready_ms >= dresult_in_away_ms_max(co)))
+        return false;
+    for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
+        if (!serves_or_will(in)) continue;
+        p |= inst_works_as(in, ROLE_PREFILL);
+        d |= inst_works_as(in, ROLE_DECODE);
+    }
+    return p && d;
+}
+
 bool controller_admits(const struct coordinator *co) {
-    if (controller_ready(co)) return true;
+    if (controller_ready(co) || pair_in_doubt(co)) return true;
     if (!co->conf.fall_back) return false;
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
         if (is_in_doubt(in) ||
@@ -395,9 +418,11 @@ static void on_tick(void *arg) {
     if (due)
         co->next_poll_ms = now + (settled(co) ? (uint64_t)co->conf.sync_s * 1000 : 2 * TICK_MS);
     bool ready = controller_ready(co);
-    if (ready != co->was_ready)
+    if (ready != co->was_ready) {
         log_info("controller", "event=%s",
                  ready ? "coordinator is ready" : "coordinator is not ready");
+        if (!ready) co->unready_ms = now;
+    }
     /* At the start instances are on their way; for as long as they have to register. */
     if (ready || co->was_ready ||
         now - co->started_ms >= (uint64_t)co->conf.register_lease_s * 1000)

@@ -59,7 +59,8 @@ struct coordinator {
     uint64_t boot;      /* this process, at random */
     uint64_t term;      /* its rank among coordinators: instances obey the highest they have seen */
     bool roles_decided; /* first roles were given (plan.h) */
-    bool was_ready;
+    bool was_ready;     /* in the controller's last tick */
+    uint64_t unready_ms; /* the first tick in which it was not any more; 0: there was none */
     bool stopping;
     struct loop_timer *stop_timer;
     uint64_t stop_until_ms;
@@ -73,8 +74,9 @@ void controller_stop(struct coordinator *co);
 /* Registers or renews an instance that announced itself (takes *node). NULL: no room. */
 struct inst *controller_register(struct coordinator *co, struct node_conf *node);
 bool controller_ready(const struct coordinator *co);
-/* It is, or is about to be: an instance is made to stand in for a role that is missing, or it shows
- * in a moment whether one has to. */
+/* It is, or is about to be: a pair that served until a moment ago lacks a stream or a link, an
+ * instance is made to stand in for a role that is missing, or it shows in a moment whether one has
+ * to. */
 bool controller_admits(const struct coordinator *co);
 void controller_poll_soon(
     struct coordinator *co); /* something happened: look at the instances in the next pass */

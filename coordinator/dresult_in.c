@@ -227,13 +227,15 @@ static void connect_now(void *arg) {
 }
 
 /* ---- silence */
+uint64_t dresult_in_away_ms_max(const struct coordinator *co) {
+    return (uint64_t)ANEW_MAX * MISSES_MAX * (uint64_t)co->conf.heartbeat_ms;
+}
 
 /* An instance of which nothing is known yet has taken the connection and says nothing. */
 static void ask_again(struct dresult_in *d) {
     const struct inst *in = registry_find(&d->co->reg, d->inst_id);
-    const uint64_t bound = (uint64_t)MISSES_MAX * (uint64_t)d->co->conf.heartbeat_ms;
     if (d->call == NULL || in == NULL || in->stream != STREAM_DOWN) return;
-    if (d->stream_silence.ms < ANEW_MAX * bound) return;
+    if (d->stream_silence.ms < dresult_in_away_ms_max(d->co)) return;
     http_call_cancel(&d->call);
     (void)stream_ended(d);
     connect_now(d);

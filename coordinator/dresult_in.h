@@ -29,6 +29,9 @@ void dresult_in_close(struct dresult_in **d); /* NULL is fine; the instance's st
 
 /* Every TICK of the controller. May find the instance to be lost, which closes d. */
 void dresult_in_tick(struct dresult_in *d, uint64_t now_ms);
+/* How long the stream of an instance that is watched is away before it is back or the instance is
+ * lost. */
+uint64_t dresult_in_away_ms_max(const struct coordinator *co);
 /* A poll of the instance was answered. NULL is fine. */
 void dresult_in_alive(struct dresult_in *d);
 

@@ -247,5 +247,5 @@ def test_the_coordinator_gets_its_stream_back(pair):
     wait_for(lambda: thief.ended, 5 * SLOW, "the thief is told")
     assert thief.frames()[-1][3] == "close"
     assert "event=replaced" in pair.coordinator.log()
-    wait_for(pair.is_ready, 5 * SLOW, "ready")
+    # Who asks before it has the stream back waits a moment, and is not told that there is no decode instance.
     assert json.loads(post(pair.base, "/v1/completions", {"model": "fable", "prompt": "x", "max_tokens": 2}).body)["usage"]["completion_tokens"] == 2
