@@ -1,7 +1,8 @@
-/* heap: memory for what comes from outside and is large for a moment. malloc keeps what it is given
- * back (an instance tells it to, for the frames of the KV link: bus_tune_malloc()), once for each
- * thread, so that some large bodies would be held many times for ever; a block of HEAP_LARGE_BYTES
- * and more is a mapping of its own here, and ends when it is given back. */
+/* heap: memory for what comes from outside and is large for a moment, and what malloc keeps of the
+ * rest. malloc keeps what it is given back (an instance tells it to, for the frames of the KV link:
+ * heap_keep()), once for each thread, so that some large bodies would be held many times for ever;
+ * a block of HEAP_LARGE_BYTES and more is a mapping of its own here, and ends when it is given
+ * back. */
 #ifndef BATON_BASE_HEAP_H
 #define BATON_BASE_HEAP_H
 
@@ -12,5 +13,12 @@ enum { HEAP_LARGE_BYTES = 256 * 1024 };
 /* n bytes, not cleared; NULL: no memory. Given back with the same n; NULL is fine there. */
 void *heap_take(size_t n);
 void heap_give(void *p, size_t n);
+
+/* Makes malloc keep memory between messages of a few MiB: a fresh mapping for each would cost a
+ * page fault every 4 KiB. Process-wide; call it after big loads. */
+void heap_keep(void);
+/* Gives the system back what malloc keeps and nobody uses: for moments of rest. Process-wide, some
+ * milliseconds for 100 MB; any thread. */
+void heap_trim(void);
 
 #endif

@@ -5,7 +5,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <linux/filter.h>
-#include <malloc.h>
 #include <nanomsg/nn.h>
 #include <nanomsg/pair.h>
 #include <nanomsg/tcp.h>
@@ -22,18 +21,7 @@ enum {
         4 * 1024 * 1024, /* the default of 128 KiB halves the rate, 16 KiB stalls on delayed ACKs */
     BIND_TRIES = 16,
     DESCRIPTORS_MIN = 8,
-    MMAP_THRESHOLD_BYTES = 32 * 1024 * 1024, /* glibc takes no more */
-    TRIM_THRESHOLD_BYTES = 64 * 1024 * 1024,
 };
-
-void bus_tune_malloc(void) {
-    mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES);
-    mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD_BYTES);
-}
-
-void bus_rest_malloc(void) {
-    malloc_trim(0);
-}
 
 static enum err set(int sock, int level, int option, int value) {
     return nn_setsockopt(sock, level, option, &value, sizeof(value)) == 0 ? ERR_OK : ERR_IO;

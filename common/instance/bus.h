@@ -14,12 +14,6 @@
 #include <stdint.h>
 #include "proto/err.h"
 
-/* Keeps message memory in the process between messages: a fresh mapping per message would cost a
- * page fault every 4 KiB. Process-wide; call it after big loads. */
-void bus_tune_malloc(void);
-/* Gives back what is kept and in no use. Process-wide, some milliseconds for 100 MB; any thread. */
-void bus_rest_malloc(void);
-
 /* *sock: >= 0, or -1 on an error (ERR_BUSY: no socket left of the process's 512, no
  * descriptors, or no thread). A longer message ends the connection. */
 enum err bus_open(int *sock, size_t message_bytes_max);

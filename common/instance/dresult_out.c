@@ -10,12 +10,17 @@
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/base/entropy.h"
+#include "common/base/heap.h"
 #include "common/base/log.h"
 #include "proto/limits.h"
 
 enum {
     HEARTBEAT_AFTER_MS = 5000, /* of silence, for a listener that does not watch */
     TICK_MS = 1000,
+    /* Who watches has the stream back, or holds the instance for lost, within nine heartbeats. */
+    WATCHED_BEATS = 16,
+    WATCHED_MS_MIN = 3000,
+    TRIM_BYTES = 1024 * 1024, /* so much given back is worth a look at the heap */
     BUCKETS = 1024,
     PENDING_BYTES_MAX = 512 * 1024, /* unsent on the socket: the listener is too slow to get more */
     KEPT_BYTES_MAX = 16 * 1024 * 1024, /* of all requests, beyond what no socket has taken */
@@ -62,7 +67,8 @@ struct dresult_out {
     struct kept_req *live[BUCKETS];
     struct kept_req *ended, **ended_last; /* oldest first; kept for a replay only */
     struct kept_req *turn, **turn_last;   /* with something to write; the first is next */
-    size_t bytes;
+    size_t bytes, dropped_bytes;          /* kept; dropped since the heap was trimmed */
+    uint64_t replay_ms;                   /* how long what a socket has taken is kept */
     struct wr scratch;
 };
 
@@ -103,6 +109,7 @@ static void drop_first(struct dresult_out *d, struct kept_req *r) {
     if (k->counted) budget_give(d->budget, BUDGET_ANSWER_BYTES, cost);
     r->bytes -= cost;
     d->bytes -= cost;
+    d->dropped_bytes += cost;
     free(k);
 }
 
@@ -318,9 +325,16 @@ static void on_beat(void *arg) {
     write_small(arg, DR_HEARTBEAT, "-", "");
 }
 
+static uint64_t replay_ms_of(unsigned beat_ms) {
+    uint64_t ms = (uint64_t)WATCHED_BEATS * beat_ms;
+    if (beat_ms == 0 || ms > DRESULT_REPLAY_MS_MAX) return DRESULT_REPLAY_MS_MAX;
+    return ms > WATCHED_MS_MIN ? ms : WATCHED_MS_MIN;
+}
+
 static void watch(struct dresult_out *d, unsigned ms) {
     char hello[64];
     loop_timer_stop(&d->beat);
+    d->replay_ms = replay_ms_of(ms);
     if (ms == 0 || loop_timer_start(&d->beat, d->loop, ms, ms, on_beat, d) != ERR_OK) return;
     snprintf(hello, sizeof(hello), DRESULT_HELLO "%016llx %u", (unsigned long long)d->boot, ms);
     write_small(d, DR_HEARTBEAT, "-", hello);
@@ -384,9 +398,9 @@ static void expire(struct dresult_out *d, uint64_t now) {
     for (size_t i = 0; i < BUCKETS; i++)
         for (struct kept_req *r = d->live[i]; r != NULL; r = r->next)
             while (r->first != NULL && r->first->taken && r->first != r->unsent &&
-                   now - r->first->at_ms > DRESULT_REPLAY_MS_MAX)
+                   now - r->first->at_ms > d->replay_ms)
                 drop_first(d, r);
-    while (d->ended != NULL && now - d->ended->ended_ms > DRESULT_REPLAY_MS_MAX &&
+    while (d->ended != NULL && now - d->ended->ended_ms > d->replay_ms &&
            (d->listener == NULL || d->ended->unsent == NULL))
         drop_oldest_ended(d);
 }
@@ -398,12 +412,20 @@ static void keep_within_bounds(struct dresult_out *d) {
         drop_oldest_ended(d);
 }
 
+/* What answers took goes back when none is left. */
+static void rest(struct dresult_out *d) {
+    if (d->bytes > 0 || d->dropped_bytes < TRIM_BYTES) return;
+    d->dropped_bytes = 0;
+    heap_trim();
+}
+
 static void on_tick(void *arg) {
     struct dresult_out *d = arg;
     uint64_t now = clock_ms();
     if (d->listener != NULL && d->beat == NULL && now - d->last_write_ms >= HEARTBEAT_AFTER_MS)
         write_small(d, DR_HEARTBEAT, "-", "");
     expire(d, now);
+    rest(d);
     pump(d);
 }
 
@@ -415,6 +437,7 @@ enum err dresult_out_create(struct dresult_out **out, struct loop *loop, struct 
     d->budget = budget;
     d->ended_last = &d->ended;
     d->turn_last = &d->turn;
+    d->replay_ms = DRESULT_REPLAY_MS_MAX;
     if (!entropy_get(&d->boot, sizeof(d->boot))) d->boot = clock_unix_us();
     enum err e = loop_timer_start(&d->tick, loop, TICK_MS, TICK_MS, on_tick, d);
     if (e != ERR_OK) {

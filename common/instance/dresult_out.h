@@ -2,7 +2,8 @@
  * replacement of the listener, frames kept for replay over a reconnect (DRESULT_REPLAY_BYTES_MAX
  * per request, DRESULT_REPLAY_MS_MAX). Version 1 replays only pieces that no socket has taken;
  * version 2 replays all kept pieces of live and just finished requests, but what the listener says
- * it has (header DRESULT_RESUME_HEADER); it drops what it has by (reqId, epoch, seq).
+ * it has (header DRESULT_RESUME_HEADER); it drops what it has by (reqId, epoch, seq). For one that
+ * watches, frames are kept as long as it may take to come back.
  *
  * A listener of version 2 may ask to watch the instance (header DRESULT_HEARTBEAT_HEADER,
  * proto/dresult.h): it gets a heartbeat every so many milliseconds whatever else is written, the

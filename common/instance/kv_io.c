@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "common/base/clock.h"
+#include "common/base/heap.h"
 #include "common/base/log.h"
 #include "common/instance/bus.h"
 #include "common/instance/kv_link.h"
@@ -374,7 +375,7 @@ static void rest(struct kv_plane *kp, uint64_t now_ms) {
         kp->rested = false;
     } else if (!kp->rested && now_ms >= kp->moved_ms + REST_MS) {
         kp->rested = true;
-        bus_rest_malloc();
+        heap_trim();
     }
 }
 

@@ -316,7 +316,7 @@ struct kv_plane {
     struct kv_pipe *dying;
     uint64_t due_ms;                /* something wants a tick sooner than the next regular one */
     uint64_t moved_bytes, moved_ms; /* of all links, and when that was seen to change */
-    bool rested;                    /* since then bus_rest_malloc() was called */
+    bool rested;                    /* since then heap_trim() was called */
     struct wr scratch;              /* one control frame at a time */
     struct pollfd *polls;
     size_t polls_cap;

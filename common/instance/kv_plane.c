@@ -10,6 +10,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 #include "common/base/clock.h"
+#include "common/base/heap.h"
 #include "common/base/log.h"
 #include "common/instance/bus.h"
 #include "common/instance/kv_link.h"
@@ -589,7 +590,7 @@ enum err kv_plane_open(struct kv_plane **out, const struct kv_plane_opts *o, str
         e = err_set(eb, ERR_IO, "eventfd: %s", strerror(errno));
         goto fail;
     }
-    bus_tune_malloc();
+    heap_keep();
     if ((e = kv_listener_open(kp, eb)) != ERR_OK) goto fail;
     if (pthread_create(&kp->thread, NULL, kv_io_main, kp) != 0) {
         e = err_set(eb, ERR_NO_MEMORY, "KV link: cannot start a thread");

@@ -8,13 +8,13 @@
 #include "common/text/tokenizer.h"
 
 #include <errno.h>
-#include <malloc.h>
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "common/base/gguf.h"
+#include "common/base/heap.h"
 #include "common/text/tok_impl.h"
 #include "common/text/tokenizer_spm.h"
 #include "common/text/tok_utf8.h"
@@ -247,7 +247,7 @@ enum err tokenizer_parse(struct tokenizer **out, const char *json, size_t n, con
     if (e == ERR_NO_MEMORY) err_set(eb, e, "%s: out of memory", name);
     if (e != ERR_OK) tokenizer_free(out);
     json_put(root);
-    malloc_trim(0); /* the tree of a large file is ten times its result, and this is done once */
+    heap_trim(); /* the tree of a large file is ten times its result, and this is done once */
     return e;
 }
 

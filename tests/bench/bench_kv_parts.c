@@ -1,6 +1,7 @@
 /* bench_kv_parts: what one data frame of a KV link costs by itself, on one thread: packing blocks
  * into a message, its CRC, its seal, unpacking; beside a plain copy. Medians of the best of
  * several frames. */
+#include "common/base/heap.h"
 #include "common/instance/bus.h"
 #include "common/instance/kv_seal.h"
 #include "proto/crc32c.h"
@@ -20,7 +21,7 @@ int main(void) {
     struct kv_seal *out = NULL, *in = NULL;
     double v[6][ROUNDS];
     static const char *const names[] = {"copy", "pack", "crc", "seal", "unseal", "place"};
-    bus_tune_malloc();
+    heap_keep();
     kv_key_set(&key, "bench", 0, 0);
     memset(pool, 7, (size_t)BYTES * 16);
     memset(to, 7, BYTES);

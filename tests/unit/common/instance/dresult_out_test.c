@@ -417,6 +417,31 @@ static bool has_two_words(void *arg) {
     return semi != NULL && strchr(semi + 1, ';') != NULL;
 }
 
+static bool is_later(void *arg) {
+    return clock_ms() >= *(uint64_t *)arg;
+}
+
+/* What it ended with is kept for one that watches as long as it may take to come back. */
+static void watched_replay(void **state) {
+    struct listener l, again, late;
+    (void)state;
+    t.headers = "baton-heartbeat-ms: 100\r\n";
+    listen_with(&l, 2, 0);
+    send_text("1", 0, DR_LAST, "a");
+    expect(&l, "1/0/0/last:a;");
+    hang_up_and_wait(&l);
+    listen_with(&again, 2, 0);
+    expect(&again, "1/0/0/last:a;");
+    hang_up_and_wait(&again);
+    uint64_t end = clock_ms() + 4500;
+    run_until(is_later, &end);
+    listen_with(&late, 2, 0);
+    send_text("2", 0, DR_LAST, "b");
+    expect(&late, "2/0/0/last:b;");
+    hang_up(&late);
+    t.headers = NULL;
+}
+
 /* One that watches is told the process and the period at once, beats between frames, and notes; the
  * end of a role does not end its stream. */
 static void watch(void **state) {
@@ -728,6 +753,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(replacement, set_up, tear_down),
         cmocka_unit_test_setup_teardown(heartbeat, set_up, tear_down),
         cmocka_unit_test_setup_teardown(attempts, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(watched_replay, set_up, tear_down),
         cmocka_unit_test_setup_teardown(watch, set_up, tear_down),
         cmocka_unit_test_setup_teardown(sessions, set_up, tear_down),
         cmocka_unit_test_setup_teardown(room_of_a_request, set_up, tear_down),
