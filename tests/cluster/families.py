@@ -169,6 +169,18 @@ def normal(raw, keep_cached=True):
     return text if keep_cached else CACHED.sub("", text)
 
 
+def ids_equal(raw):
+    """The bytes of an answer without what no two servers agree on; ids of calls are made from the request's."""
+    raw = re.sub(r'"(call|toolu)_[0-9A-Za-z]{8,24}"', '"call_#"', normal(raw, keep_cached=False))
+    raw = re.sub(r'"(msg|resp|fc)_[^"]+"', r'"\1_#"', raw)
+    raw = re.sub(r'"id":"(embd|pool|score|rerank)-[0-9a-f]+"', r'"id":"\1-#"', raw)
+    raw = re.sub(r"(?m)^id: resp_\S+:", "id: resp_#:", raw)
+    raw = re.sub(r'"created_at":\d+', '"created_at":#', re.sub(r'("input_tokens_details":{"cached_tokens":)\d+', r"\1#", raw))
+    raw = re.sub(r'"cache_n":\d+,"prompt_n":\d+', "", re.sub(r'_(ms|per_second)":[\d.]+', r'_\1":#', raw))
+    raw = re.sub(r'_duration":\d+', '_duration":#', re.sub(r'"created_at":"[^"]+"', '"created_at":"#"', raw))
+    return re.sub(r'"input_tokens":\d+,"cache_creation_input_tokens":0,"cache_read_input_tokens":\d+', '"input_tokens":#', raw)
+
+
 def made_up_ids(n, salt):
     """n token ids of ordinary tokens, always the same for a salt, with a first block like no other salt's."""
     x, out = salt * 7919 + 17, []

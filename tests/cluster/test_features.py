@@ -9,7 +9,7 @@ import re
 import sys
 
 import pytest
-from families import normal
+from families import ids_equal
 from feature_checks import (beams, blocks, Called, called_in_pieces, called_with, calls, chat_logprobs, choices, completion_logprobs,
                             counted_all_along, echoed, embedded, ends, found, frames, full_text, has, has_text, inferred, items, joined, like,
                             llamacpp_says, makes, named_by_id, ollama_called, ollama_logprobs, one_call, one_chunk_each, only, plain, prefill_tokens,
@@ -330,18 +330,6 @@ def split(pair):
 
 
 _told = {}  # feature: what the one instance said
-
-
-def ids_equal(raw):
-    """The bytes of an answer without what no two servers agree on; ids of calls are made from the request's."""
-    raw = re.sub(r'"(call|toolu)_[0-9A-Za-z]{8,24}"', '"call_#"', normal(raw, keep_cached=False))
-    raw = re.sub(r'"(msg|resp|fc)_[^"]+"', r'"\1_#"', raw)
-    raw = re.sub(r'"id":"(embd|pool|score|rerank)-[0-9a-f]+"', r'"id":"\1-#"', raw)
-    raw = re.sub(r"(?m)^id: resp_\S+:", "id: resp_#:", raw)
-    raw = re.sub(r'"created_at":\d+', '"created_at":#', re.sub(r'("input_tokens_details":{"cached_tokens":)\d+', r"\1#", raw))
-    raw = re.sub(r'"cache_n":\d+,"prompt_n":\d+', "", re.sub(r'_(ms|per_second)":[\d.]+', r'_\1":#', raw))
-    raw = re.sub(r'_duration":\d+', '_duration":#', re.sub(r'"created_at":"[^"]+"', '"created_at":"#"', raw))
-    return re.sub(r'"input_tokens":\d+,"cache_creation_input_tokens":0,"cache_read_input_tokens":\d+', '"input_tokens":#', raw)
 
 
 def ask(base, how):
