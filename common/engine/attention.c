@@ -55,6 +55,7 @@ struct walk {
 };
 
 static int row_low(int window, int position) {
+    if (window < 0) return position - position % -window;
     return window > 0 && position - window + 1 > 0 ? position - window + 1 : 0;
 }
 

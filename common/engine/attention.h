@@ -50,7 +50,8 @@ struct attention_tile {
  * attention_value_dim(); K and V of every position up to a tile's last, or up to its end, are in
  * the pool, which has values_in_keys of the shape.
  window: 0, or how many positions
- * a row sees to a side, itself included. */
+ * a row sees to a side, itself included; below 0: chunks of so many positions, of which a row sees
+ * its own up to itself. */
 struct attention {
     const struct kernels *kn;
     const struct attention_shape *shape;

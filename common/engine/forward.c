@@ -128,6 +128,7 @@ static void lay_out_experts(struct forward *f, struct carver *c, size_t rows, si
     if (n == 0) return;
     x->scores = carve(c, rows * n, sizeof(float));
     x->shares = carve(c, pairs, sizeof(float));
+    if (m->experts.on_input) x->inputs = carve(c, pairs, sizeof(float));
     x->chosen = carve(c, pairs, sizeof(int));
     x->place = carve(c, pairs, sizeof(int));
     x->row = carve(c, pairs, sizeof(int));
@@ -197,6 +198,7 @@ static void lay_out(struct forward *f, struct carver *c) {
     if (m->norms == NORMS_AROUND || m->norms == NORMS_BEHIND)
         f->branch = carve(c, r * (size_t)m->hidden, sizeof(float));
     if (m->alibi) f->slopes = carve(c, (size_t)m->n_heads, sizeof(float));
+    if (m->qk_norm == QK_NORM_TURNED) f->ones = carve(c, (size_t)m->head_dim, sizeof(float));
     const size_t half = (size_t)m->rope_dim / 2, ropes = (size_t)f->n_ropes;
     f->cos = carve(c, ropes * r * half, sizeof(float));
     f->sin = carve(c, ropes * r * half, sizeof(float));
@@ -256,6 +258,7 @@ static enum err make_scratch(struct forward *f, int seq_tokens_max, struct errbu
     if (f->n_ropes > 1) rope_freqs(f->freqs + half, &m->window_rope, m->rope_dim);
     rope_freqs_for(f->freqs + (size_t)f->n_ropes * half, &m->rope, m->rope_dim, INT32_MAX);
     if (f->slopes != NULL) make_slopes(f->slopes, m->n_heads);
+    for (int i = 0; f->ones != NULL && i < m->head_dim; i++) f->ones[i] = 1;
     for (int i = 0; i < m->n_layers; i++) f->mlp[i] = inputs_mlp(m, &f->w->layers[i]);
     f->shape.slopes = f->slopes;
     return ERR_OK;

@@ -53,6 +53,10 @@ static void choose(const struct forward *f, const float *bias, int r, float *s) 
     memcpy(s, x->scores + (size_t)r * (size_t)c->n, (size_t)c->n * sizeof(*s));
     if (!c->sigmoid) sum = f->kn.softmax(s, c->n, &max);
     for (int e = 0; c->sigmoid && e < c->n; e++) s[e] = sigmoid(&f->kn, s[e]);
+    if (c->on_input) { /* sigmoids of large scores are all 1 */
+        t = s + lanes_up(c->n);
+        memcpy(t, x->scores + (size_t)r * (size_t)c->n, (size_t)c->n * sizeof(*t));
+    }
     if (bias != NULL || c->groups > 0) {
         t = s + lanes_up(c->n);
         for (int e = 0; e < c->n; e++) t[e] = s[e] + (bias != NULL ? bias[e] : 0);
@@ -107,6 +111,7 @@ static void sort_pairs(struct forward *f, int n_rows, int layer) {
         const int place = x->first[x->chosen[i]]++;
         x->place[i] = place;
         x->row[place] = i / used;
+        if (x->inputs != NULL) x->inputs[place] = x->shares[i];
     }
     memmove(x->first + 1, x->first, (size_t)n * sizeof(*x->first));
     x->first[0] = 0;
@@ -161,6 +166,13 @@ static void multiply(const struct forward *f, const struct matrix *w, const floa
         f->kn.add(y + (size_t)r * stride, bias + first, n);
 }
 
+/* What a pair's input is multiplied with, its products with two matrices are. */
+static void scale_inputs(const struct forward *f, int pair, float *gate, float *up, int n) {
+    if (f->experts.inputs == NULL) return;
+    f->kn.scale(gate, gate, f->experts.inputs[pair], n);
+    f->kn.scale(up, up, f->experts.inputs[pair], n);
+}
+
 static void gate_up_item(void *arg, int item, int thread) {
     const struct pass *p = arg;
     const struct forward *f = p->f;
@@ -180,8 +192,11 @@ static void gate_up_item(void *arg, int item, int thread) {
     }
     multiply(f, &w->gate, w->gate_bias, for_gate, active, first, n, gate, (size_t)width);
     multiply(f, &w->up, w->up_bias, for_up, active, first, n, up, (size_t)n);
-    for (int r = 0; r < x->first[e + 1] - x->first[e]; r++)
+    for (int r = 0; r < x->first[e + 1] - x->first[e]; r++) {
+        scale_inputs(f, x->first[e] + r, gate + (size_t)r * (size_t)width,
+                     up + (size_t)r * (size_t)n, n);
         forward_activate(f, gate + (size_t)r * (size_t)width, up + (size_t)r * (size_t)n, n);
+    }
 }
 
 static void down_item(void *arg, int item, int thread) {
@@ -203,10 +218,10 @@ static float *add_up(const struct forward *f, int r) {
     const int hidden = f->conf.hidden, used = f->conf.experts.used;
     const size_t at = (size_t)r * (size_t)used;
     float *sum = x->rows + (size_t)x->place[at] * (size_t)hidden;
-    f->kn.scale(sum, sum, x->shares[at], hidden);
+    if (x->inputs == NULL) f->kn.scale(sum, sum, x->shares[at], hidden);
     for (int i = 1; i < used; i++) {
         float *y = x->rows + (size_t)x->place[at + (size_t)i] * (size_t)hidden;
-        f->kn.scale(y, y, x->shares[at + (size_t)i], hidden);
+        if (x->inputs == NULL) f->kn.scale(y, y, x->shares[at + (size_t)i], hidden);
         f->kn.add(sum, y, hidden);
     }
     if (f->conf.experts.shared == 0) return sum;

@@ -60,6 +60,7 @@ struct lora_rows {
 struct expert_rows {
     float *scores; /* [R][n]: of the router */
     float *shares; /* [R][used]: what the outputs are multiplied with, the largest first */
+    float *inputs; /* [R * used]: of a pair, what its input is; NULL: 1 */
     int *chosen;   /* [R][used]: whose they are */
     int *place;    /* [R][used]: of the pair */
     int *row;      /* [R * used]: of a pair */
@@ -99,6 +100,7 @@ struct forward {
     int n_ropes;   /* 1, or 2: layers with a window have angles of their own */
     double *freqs; /* [n_ropes + 1][rope_dim / 2]; the last: longrope's of long sequences */
     float *slopes; /* [n_heads]: ALiBi; NULL: none */
+    float *ones;   /* [head_dim]: weights of QK_NORM_TURNED; NULL: another */
 
     /* scratch of one pass, all in `memory`; R is rows_max */
     float *x;            /* [R][hidden]: the residual stream */

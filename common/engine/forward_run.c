@@ -2,6 +2,7 @@
  * panels of a matrix, or over (rows, KV head). A pass of a few rows does the row work as a single
  * item, so on the calling thread alone. */
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 #include "common/engine/forward_pass.h"
 #include "common/engine/rope.h"
@@ -108,7 +109,8 @@ static void norm_heads(const struct forward *f, float *x, const float *weight, i
     const enum qk_norm kind = f->conf.qk_norm;
     if (weight == NULL) return;
     if (kind == QK_NORM_ROW) f->kn.rmsnorm(spare, x, weight, (int)n, f->conf.norm_eps);
-    for (size_t at = 0; kind == QK_NORM_HEAD && at < n; at += (size_t)dim)
+    for (size_t at = 0; (kind == QK_NORM_HEAD || kind == QK_NORM_TURNED) && at < n;
+         at += (size_t)dim)
         f->kn.rmsnorm(spare + at, x + at, weight, dim, f->conf.norm_eps);
     for (size_t at = 0; kind == QK_NORM_HEADS && at < n; at += (size_t)dim)
         f->kn.layernorm(spare + at, x + at, weight + at, NULL, dim, f->conf.norm_eps);
@@ -116,10 +118,15 @@ static void norm_heads(const struct forward *f, float *x, const float *weight, i
 }
 
 /* spare: a row like q. */
-static void norm_qk(const struct forward *f, const struct layer_weights *w, float *q, float *k,
-                    float *spare) {
-    norm_heads(f, q, w->q_norm, f->conf.n_heads, f->conf.head_dim, spare);
-    norm_heads(f, k, w->k_norm, f->conf.n_kv_heads, f->conf.head_dim, spare);
+static void norm_qk(const struct forward *f, const float *of_q, const float *of_k, float *q,
+                    float *k, float *spare) {
+    norm_heads(f, q, of_q, f->conf.n_heads, f->conf.head_dim, spare);
+    norm_heads(f, k, of_k, f->conf.n_kv_heads, f->conf.head_dim, spare);
+}
+
+/* The temperature of a layer without RoPE: by how much the queries of a position are sharpened. */
+static float query_factor(const struct model_conf *c, int position) {
+    return (float)(1 + (double)c->still_scale * log1p((position + 1) / c->still_floor));
 }
 
 /* Bias is in; norms of q and k, rotation, and K and V of the row into the pool. */
@@ -145,10 +152,14 @@ static void store_item(void *arg, int tile, int thread) {
         uint8_t *at =
             kv_block_ptr(p->kv, p->kv_layer, s->block_table[position / shape->block_tokens]) +
             (size_t)(position % shape->block_tokens) * row_bytes;
-        norm_qk(f, p->lw, q, k, f->att + (size_t)r * (size_t)nh * (size_t)hd);
+        float *spare = f->att + (size_t)r * (size_t)nh * (size_t)hd;
+        norm_qk(f, p->lw->q_norm, p->lw->k_norm, q, k, spare);
         for (int h = 0; p->turns && h < nh + nkv; h++)
             f->kn.rope(h < nh ? q + (size_t)h * (size_t)hd : k + (size_t)(h - nh) * (size_t)hd, c,
                        sn, half);
+        if (p->turns) norm_qk(f, f->ones, f->ones, q, k, spare);
+        if (!p->turns && f->conf.still_scale != 0)
+            f->kn.scale(q, q, query_factor(&f->conf, position), nh * hd);
         for (int h = 0; h < nkv; h++) {
             f->kn.store(at + (size_t)h * head_bytes, k + (size_t)h * (size_t)hd, hd, shape->dtype);
             f->kn.store(at + (size_t)(nkv + h) * head_bytes, v + (size_t)h * (size_t)hd, hd,

@@ -486,6 +486,11 @@ int model_conf_line(const struct model_conf *c, char line[MODEL_CONF_LINE_BYTES]
         at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), " router=%d,%d,%d,%d,%.9g",
                        c->experts.sigmoid, c->experts.choice_bias, c->experts.groups,
                        c->experts.groups_used, (double)c->experts.scale);
+    if (c->experts.on_input)
+        at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), " shares_on_input");
+    if (c->still_scale != 0)
+        at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), " temperature=%.9g,%d",
+                       (double)c->still_scale, c->still_floor);
     if (c->act == ACT_SILU_CLAMPED)
         at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), " clamp=%.9g,%.9g",
                        (double)c->act_limit, (double)c->act_alpha);

@@ -54,9 +54,10 @@ enum norm_place {
 };
 enum qk_norm {
     QK_NORM_NONE,
-    QK_NORM_HEAD,  /* RMSNorm of each head of q and k before RoPE, one weight for all heads */
-    QK_NORM_ROW,   /* of all heads together */
-    QK_NORM_HEADS, /* LayerNorm of each head, each with weights of its own */
+    QK_NORM_HEAD,   /* RMSNorm of each head of q and k before RoPE, one weight for all heads */
+    QK_NORM_ROW,    /* of all heads together */
+    QK_NORM_HEADS,  /* LayerNorm of each head, each with weights of its own */
+    QK_NORM_TURNED, /* RMSNorm of each head after RoPE, without weights, in layers that have RoPE */
 };
 /* GELU: by erf, or the form by tanh; TANH: of score heads only. SILU_CLAMPED: of gpt-oss, g
  * sigmoid(alpha g) (u + 1) with g up to a limit and u within it on both sides. */
@@ -87,6 +88,9 @@ struct experts_conf {
     int groups, groups_used;
     bool group_best; /* groups are chosen by the best of each alone */
     float scale;     /* of the shares */
+    /* The chosen have the largest R x, and a share is what the expert's input is multiplied with,
+     * not its output: y = sum of F_e(s_e x). */
+    bool on_input;
 };
 
 /* Latent attention (DeepSeek): what is kept of a position is one row for all heads, `rank` values
@@ -136,6 +140,7 @@ enum tensor_map {
     TENSORS_GLM4_MOE,
     TENSORS_LATENT,       /* DeepSeek V2, V3 */
     TENSORS_LATENT_SPLIT, /* in newer GGUF files: what makes keys and values apart */
+    TENSORS_LLAMA4,
 };
 
 struct model_conf {
@@ -161,8 +166,12 @@ struct model_conf {
     bool alibi;     /* scores fall with the distance, in each head by another slope */
     bool unit_head; /* the rows of lm_head are divided by their lengths */
     bool no_rope;   /* in no layer */
-    int rope_dim;   /* the first values of a head, which turn; those behind do not. With latent
-                       attention the last */
+    /* In layers without RoPE the queries of position i are multiplied with
+     * 1 + still_scale ln(1 + floor((i + 1) / still_floor)); 0: they stay. */
+    float still_scale;
+    int still_floor;
+    int rope_dim; /* the first values of a head, which turn; those behind do not. With latent
+                     attention the last */
     struct latent_conf latent;
     struct rope_conf rope;
     bool has_window_rope; /* layers with a window turn by another: */
@@ -186,7 +195,8 @@ struct model_conf {
     int32_t bos_id;     /* -1: none */
     int32_t eos_ids[EOS_IDS_MAX];
     int n_eos;
-    /* Position i sees j with i - j < window; an encoder's with |i - j| < window; 0: all. */
+    /* Position i sees j with i - j < window; an encoder's with |i - j| < window; 0: all; below 0:
+     * a chunk, j with j / -window == i / -window. */
     int32_t window[MODEL_LAYERS_MAX];
     bool still[MODEL_LAYERS_MAX]; /* no RoPE in this layer */
     struct experts_conf experts;

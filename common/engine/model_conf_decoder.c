@@ -27,7 +27,8 @@ static enum err read_flags(struct conf_reader *r, const struct family *f, struct
         c->n_guess_layers = (int)n;
     }
     c->rope_pairs = c->adapter_pairs = f->rope_pairs;
-    if (f->use_qk_norm && (e = conf_bool(r, "use_qk_norm", false, &use)) != ERR_OK) return e;
+    if (f->use_qk_norm && (e = conf_bool(r, "use_qk_norm", f->qk_norm_absent, &use)) != ERR_OK)
+        return e;
     if (!use) c->qk_norm = QK_NORM_NONE;
     if ((e = conf_bool(r, "attention_bias", false, &attention_bias)) != ERR_OK) return e;
     if (attention_bias && f->attention_bias == BIAS_REFUSED)
@@ -138,7 +139,7 @@ static enum err read_listed(struct conf_reader *r, struct model_conf *c) {
     enum err e = conf_int(r, "no_rope_layer_interval", 1, MODEL_LAYERS_MAX, &four, &interval);
     if (e != ERR_OK) return e;
     enum json_got g = json_get_arr(r->obj, "no_rope_layers", &list);
-    if (g == JSON_ABSENT || g == JSON_NULL) {
+    if (g == JSON_ABSENT || g == JSON_NULL || (g == JSON_OK && json_arr_len(list) == 0)) {
         for (int i = 0; i < c->n_layers; i++) c->still[i] = (i + 1) % interval == 0;
         return ERR_OK;
     }
@@ -169,6 +170,60 @@ static enum err read_still(struct conf_reader *r, const struct family *f, struct
     if (f->still == STILL_LISTED) return read_listed(r, c);
     for (int i = 0; f->still == STILL_WITHOUT_WINDOW && window > 0 && i < c->n_layers; i++)
         c->still[i] = c->window[i] == 0;
+    return ERR_OK;
+}
+
+/* ---- chunks, and what goes with them (Llama 4) */
+
+/* Layers with RoPE see their chunk alone, unless layer_types says other. */
+static enum err read_chunks(struct conf_reader *r, const struct family *f, struct model_conf *c) {
+    const int64_t absent = f->chunk_absent;
+    const bool none = is_null(r, "attention_chunk_size");
+    int64_t chunk = 0;
+    struct json_value *types = NULL;
+    enum err e = ERR_OK;
+    if (!none) e = conf_int(r, "attention_chunk_size", 1, INT32_MAX, &absent, &chunk);
+    if (e != ERR_OK) return e;
+    for (int i = 0; i < c->n_layers; i++) c->window[i] = c->still[i] ? 0 : (int32_t)-chunk;
+    enum json_got g = json_get_arr(r->obj, "layer_types", &types);
+    if (g == JSON_ABSENT || g == JSON_NULL) return ERR_OK;
+    char allowed[128];
+    snprintf(allowed, sizeof(allowed), "%d items, each \"full_attention\" or \"chunked_attention\"",
+             c->n_layers);
+    if (g != JSON_OK || json_arr_len(types) != (size_t)c->n_layers)
+        return conf_refuse(r, "layer_types", allowed);
+    for (int i = 0; i < c->n_layers; i++) {
+        const char *s = NULL;
+        size_t n = 0;
+        const bool text = json_as_str(json_arr_at(types, (size_t)i), &s, &n) == JSON_OK,
+                   full = text && strcmp(s, "full_attention") == 0;
+        if (!full && (!text || strcmp(s, "chunked_attention") != 0))
+            return conf_refuse(r, "layer_types", allowed);
+        if (!full && none)
+            return conf_refuse(r, "attention_chunk_size",
+                               "a number of tokens when layer_types names \"chunked_attention\"");
+        c->window[i] = full ? 0 : (int32_t)-chunk;
+    }
+    return ERR_OK;
+}
+
+/* attn_temperature_tuning was a number in the first configs: other than 0 is on. */
+static enum err read_temperature(struct conf_reader *r, struct model_conf *c) {
+    const int64_t floor_absent = 8192;
+    const double scale_absent = 0.1;
+    int64_t number = 0, n = 0;
+    double scale = 0;
+    bool on = true;
+    enum err e = ERR_OK;
+    if (json_get_i64(r->obj, "attn_temperature_tuning", &number) == JSON_OK)
+        on = number != 0;
+    else
+        e = conf_bool(r, "attn_temperature_tuning", true, &on);
+    if (e != ERR_OK) return e;
+    if ((e = conf_int(r, "floor_scale", 1, INT32_MAX, &floor_absent, &n)) != ERR_OK) return e;
+    if ((e = conf_f64(r, "attn_scale", 0, 1e3, &scale_absent, &scale)) != ERR_OK) return e;
+    c->still_floor = (int)n;
+    c->still_scale = on ? (float)scale : 0;
     return ERR_OK;
 }
 
@@ -205,8 +260,10 @@ enum err conf_read_decoder(struct conf_reader *r, const struct family *f, struct
     if ((e = read_flags(r, f, c)) != ERR_OK) return e;
     if ((e = conf_read_rope(r, f, c)) != ERR_OK) return e;
     if (f->latent) conf_scale_latent(c);
-    if ((e = read_window(r, f, c, &window)) != ERR_OK) return e;
+    if (f->chunk_absent == 0 && (e = read_window(r, f, c, &window)) != ERR_OK) return e;
     if ((e = read_still(r, f, c, window)) != ERR_OK) return e;
+    if (f->chunk_absent > 0 && (e = read_chunks(r, f, c)) != ERR_OK) return e;
+    if (f->temperature && (e = read_temperature(r, c)) != ERR_OK) return e;
     if ((e = conf_read_experts(r, f, c)) != ERR_OK) return e;
     if (f->embed_root) c->embed_scale = (float)sqrt(c->hidden);
     for (const struct member_number *x = f->numbers; x != NULL && x->name != NULL; x++)

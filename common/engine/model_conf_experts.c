@@ -27,6 +27,30 @@ static enum err read_layers(struct conf_reader *r, struct model_conf *c) {
     return ERR_OK;
 }
 
+/* moe_layers: these have experts; or, without it, every interleave_moe_layer_step-th. */
+static enum err read_interleaved(struct conf_reader *r, struct model_conf *c) {
+    const int64_t one = 1;
+    int64_t step = 1;
+    struct json_value *list = NULL;
+    char allowed[80];
+    enum err e = conf_int(r, "interleave_moe_layer_step", 1, MODEL_LAYERS_MAX, &one, &step);
+    if (e != ERR_OK) return e;
+    enum json_got g = json_get_arr(r->obj, "moe_layers", &list);
+    const bool listed = g != JSON_ABSENT && g != JSON_NULL;
+    for (int i = 0; i < c->n_layers; i++) c->mixed[i] = !listed && (i + 1) % step == 0;
+    if (!listed) return ERR_OK;
+    snprintf(allowed, sizeof(allowed), "a list of layers, each from 0 to %d", c->n_layers - 1);
+    if (g != JSON_OK) return conf_refuse(r, "moe_layers", allowed);
+    for (size_t i = 0; i < json_arr_len(list); i++) {
+        int64_t layer = 0;
+        if (json_as_i64(json_arr_at(list, i), &layer) != JSON_OK || layer < 0 ||
+            layer >= c->n_layers)
+            return conf_refuse(r, "moe_layers", allowed);
+        c->mixed[layer] = true;
+    }
+    return ERR_OK;
+}
+
 /* scoring_func and topk_method, as DeepSeek's configs have them; absent: as the family's row. */
 static enum err read_methods(struct conf_reader *r, struct experts_conf *x, bool *grouped) {
     const char *score = x->sigmoid ? "sigmoid" : "softmax",
@@ -99,13 +123,15 @@ enum err conf_read_experts(struct conf_reader *r, const struct family *f, struct
             return e;
         shared *= width;
     }
+    if (m->shared_alike) shared = width;
     *x = (struct experts_conf){.n = (int)n,
                                .used = (int)used,
                                .intermediate = (int)width,
                                .shared = (int)shared,
                                .shared_gate = m->shared_gate,
                                .normalise = m->normalise,
-                               .bias = m->bias};
+                               .bias = m->bias,
+                               .on_input = m->on_input};
     if (m->may_normalise &&
         (e = conf_bool(r, "norm_topk_prob", m->normalise, &x->normalise)) != ERR_OK)
         return e;
@@ -116,6 +142,7 @@ enum err conf_read_experts(struct conf_reader *r, const struct family *f, struct
         return e;
     for (int i = 0; i < c->n_layers; i++) c->mixed[i] = i >= dense;
     if (m->some_layers && (e = read_layers(r, c)) != ERR_OK) return e;
+    if (m->interleaved && (e = read_interleaved(r, c)) != ERR_OK) return e;
     for (int i = 0; i < c->n_layers; i++) in_all += c->mixed[i] ? n : 0;
     if (in_all <= MODEL_EXPERTS_IN_ALL_MAX) return ERR_OK;
     return err_set(r->eb, ERR_BAD_FILE,

@@ -117,6 +117,17 @@ static const struct key deepseek2_keys[] = {
     {"rope.dimension_count", "qk_rope_head_dim", COUNT, true},
     END,
 };
+static const struct key llama4_keys[] = {
+    RMS_EPS,
+    {"expert_count", "num_local_experts", COUNT, true},
+    {"expert_used_count", "num_experts_per_tok", COUNT, true},
+    {"expert_feed_forward_length", "intermediate_size", COUNT, true},
+    {"interleave_moe_layer_step", "interleave_moe_layer_step", COUNT, true},
+    {"attention.chunk_size", "attention_chunk_size", COUNT, false},
+    {"attention.temperature_length", "floor_scale", COUNT, false},
+    {"attention.temperature_scale", "attn_scale", NUMBER, false},
+    END,
+};
 static const struct key gpt_oss_keys[] = {
     RMS_EPS,
     WINDOW,
@@ -142,6 +153,8 @@ static const struct arch {
     bool latent;        /* latent attention; expert_gating_func may be 1 or 2 */
     bool smooth_ramp;   /* YaRN's ramp does not begin and end at whole dimensions; no key says so */
     bool encoder;       /* architecture is a whole name; its rows see all others */
+    const char *dense_width; /* what feed_forward_length is; NULL: intermediate_size */
+    int plain_experts; /* of so many experts the model has no norms of q and k; 0: tensors say it */
     int root_layers; /* the size whose scores are divided by the root of hidden / heads; 0: none */
 } archs[] = {
 #define ARCH(arch, type, class, ...)                                                               \
@@ -171,6 +184,8 @@ static const struct arch {
     ARCH("glm4moe", "glm4_moe", "Glm4Moe", .keys = glm4moe_keys, .partial = true, .normalise = true,
          .gating = 2),
     ARCH("deepseek2", "deepseek_v3", "DeepseekV3", .keys = deepseek2_keys, .latent = true),
+    ARCH("llama4", "llama4_text", "Llama4", .keys = llama4_keys, .gating = 2,
+         .dense_width = "intermediate_size_mlp", .plain_experts = 128),
     ARCH("command-r", "cohere", "Cohere", .keys = cohere_keys),
     ARCH("cohere2", "cohere2", "Cohere2", .keys = cohere2_keys),
     ARCH("internlm2", "internlm2", "InternLM2", .keys = rms_keys, .pairs = true,
@@ -327,12 +342,15 @@ static enum err put_keys(struct buf *b, const struct gguf *g, const struct arch 
         if (!uniform(g, key, &v) || !isfinite(v) || (k->kind == COUNT && v != floor(v)))
             return err_set(eb, ERR_BAD_FILE, "%s: key %s must be %s, the same for every layer",
                            gguf_name(g), key, k->kind == COUNT ? "an integer" : "a number");
+        const char *member = k->member;
+        if (a->dense_width != NULL && strcmp(k->key, "feed_forward_length") == 0)
+            member = a->dense_width;
         if (strcmp(k->key, "block_count") == 0 && arch_has(a, "nextn_predict_layers"))
             v -= number_of(g, a, "nextn_predict_layers", 0);
         if (k->kind == COUNT && (v != 0 || k->must))
-            buf_printf(b, "\"%s\":%.0f,", k->member, v);
+            buf_printf(b, "\"%s\":%.0f,", member, v);
         else if (k->kind == NUMBER && (v != 0 || k->must))
-            buf_printf(b, "\"%s\":%.17g,", k->member, v);
+            buf_printf(b, "\"%s\":%.17g,", member, v);
     }
     return ERR_OK;
 }
@@ -373,6 +391,10 @@ static enum err put_windows(struct buf *b, const struct gguf *g, const struct ar
     bool on;
     const double window = number_of(g, a, "attention.sliding_window", 0);
     const bool gemma2 = strcmp(a->name, "gemma2") == 0; /* has one also where no key says so */
+    snprintf(key, sizeof(key), "%s.attention.sliding_window", a->name);
+    if (arch_has(a, "attention.chunk_size") && gguf_find(g, key) != NULL)
+        return err_set(eb, ERR_BAD_FILE, "%s: key %s must be absent for %s, got %g", gguf_name(g),
+                       key, a->name, window);
     if (!arch_has(a, "attention.sliding_window")) return ERR_OK;
     if (window == 0 && !gemma2) buf_puts(b, "\"sliding_window\":null,");
     snprintf(key, sizeof(key), "%s.attention.sliding_window_pattern", a->name);
@@ -569,6 +591,7 @@ static bool has(const struct gguf *g, const char *tensor) {
  * ends a message. */
 static const char *const end_texts[] = {
     "<|eot_id|>",
+    "<|eot|>",
     "<|im_end|>",
     "<|end|>",
     "<|return|>",
@@ -576,6 +599,7 @@ static const char *const end_texts[] = {
     "<|endoftext|>",
     "<|end_of_text|>",
     "<|eom_id|>",
+    "<|eom|>",
     "<end_of_turn>",
     "<EOT>",
     "_<EOT>",
@@ -678,6 +702,8 @@ enum err gguf_config(struct buf *config, struct buf *generation, const struct gg
     if (has(g, "blk.0.attn_q_norm.weight") &&
         (strcmp(a->model_type, "cohere") == 0 || strcmp(a->model_type, "glm4_moe") == 0))
         buf_puts(config, "\"use_qk_norm\":true,");
+    if (a->plain_experts > 0 && number_of(g, a, "expert_count", 0) == a->plain_experts)
+        buf_puts(config, "\"use_qk_norm\":false,");
     bool normalise = a->normalise;
     char key[KEY_BYTES];
     snprintf(key, sizeof(key), "%s.expert_weights_norm", a->name);

@@ -51,8 +51,8 @@ static enum err read_llama3(struct conf_reader *r, struct model_conf *c) {
     if ((e = conf_f64(r, "high_freq_factor", 1e-3, FACTOR_MAX, NULL, &p->high_freq_factor)) !=
         ERR_OK)
         return e;
-    if (p->high_freq_factor <= p->low_freq_factor)
-        return conf_refuse(r, "high_freq_factor", "larger than low_freq_factor");
+    if (p->high_freq_factor < p->low_freq_factor)
+        return conf_refuse(r, "high_freq_factor", "low_freq_factor or larger");
     return conf_f64(r, "original_max_position_embeddings", 1, CONTEXT_MAX, NULL,
                     &p->original_context);
 }

@@ -116,6 +116,9 @@ static const struct member_alias baichuan_names[] = {
 static const struct member_neutral deepseek_neutrals[] = {
     {"moe_layer_freq", 1}, {"rope_interleave", 1}, {NULL, 0}};
 
+static const struct member_alias llama4_names[] = {{"intermediate_size", "intermediate_size_mlp"},
+                                                   {NULL, NULL}};
+
 static const struct member_neutral olmoe_neutrals[] = {{"clip_qkv", NAN}, {NULL, 0}};
 
 /* Latent attention; what is before the experts' row is of all DeepSeek models since V2. */
@@ -350,6 +353,32 @@ static const struct family families[] = {
      .architectures = {{"DeepseekV3ForCausalLM", MODEL_HEAD_LM}},
      .guess_layers = true,
      DEEPSEEK(.normalise = true, .sigmoid = true, .choice_bias = true)},
+    {.name = "llama4_text",
+     .architectures = {{"Llama4ForCausalLM", MODEL_HEAD_LM}},
+     .map = TENSORS_LLAMA4,
+     .aliases = llama4_names,
+     SILU,
+     .attention_bias = BIAS_QKVO,
+     .qk_norm = QK_NORM_TURNED,
+     .use_qk_norm = true,
+     .qk_norm_absent = true,
+     .rope_pairs = true,
+     .still = STILL_LISTED,
+     .chunk_absent = 8192,
+     .temperature = true,
+     .heads_absent = 40,
+     .kv_heads_absent = 8,
+     .head_dim_absent = 128,
+     .vocab_absent = 202048,
+     .context_absent = 131072,
+     .theta_absent = 500000,
+     .eps_absent = 1e-5,
+     .experts = {.count = "num_local_experts",
+                 .width = "intermediate_size",
+                 .shared_alike = true,
+                 .sigmoid = true,
+                 .on_input = true,
+                 .interleaved = true}},
     {.name = "cohere",
      .architectures = {{"CohereForCausalLM", MODEL_HEAD_LM}},
      COHERE_LAYER,
@@ -452,6 +481,7 @@ enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };
 
 static const struct family_wrapper wrappers[] = {
     {"gemma3", "Gemma3ForConditionalGeneration", "gemma3_text", "gemma3_text"},
+    {"llama4", "Llama4ForConditionalGeneration", "llama4_text", "llama4_text"},
     {"mistral3", "Mistral3ForConditionalGeneration", "mistral", "mistral"},
     {"qwen2_vl", "Qwen2VLForConditionalGeneration", "qwen2_vl_text", "qwen2"},
     {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text", "qwen2"},

@@ -56,7 +56,10 @@ struct member_experts {
     bool first_dense;   /* first_k_dense_replace */
     bool may_normalise; /* norm_topk_prob; else `normalise` holds */
     bool normalise;
-    bool some_layers; /* decoder_sparse_step, mlp_only_layers */
+    bool some_layers;  /* decoder_sparse_step, mlp_only_layers */
+    bool interleaved;  /* moe_layers, interleave_moe_layer_step */
+    bool shared_alike; /* one shared expert, as wide as the others */
+    bool on_input;     /* experts_conf.on_input */
 };
 
 enum attention_bias { BIAS_REFUSED, BIAS_QKVO, BIAS_QKV };
@@ -95,17 +98,20 @@ struct family {
     enum norm_place norms;
     enum norm_kind norm;
     enum qk_norm qk_norm;
-    bool use_qk_norm;   /* a member that switches qk_norm on */
-    bool embed_root;    /* rows of the embedding are multiplied with the root of hidden_size */
-    bool rope_pairs;    /* rows of q and k lie as RoPE's pairs */
-    bool tied_absent;   /* tie_word_embeddings, where it is not there */
-    bool window_always; /* sliding_window holds on every layer, unless null */
-    bool window_switch; /* use_sliding_window, max_window_layers */
-    int window_period;  /* sliding_window_pattern: every so many-th layer has none; 0: no such */
-    bool window_must;   /* may not be null */
+    bool use_qk_norm;    /* a member that switches qk_norm on */
+    bool qk_norm_absent; /* its value where it is not there */
+    bool embed_root;     /* rows of the embedding are multiplied with the root of hidden_size */
+    bool rope_pairs;     /* rows of q and k lie as RoPE's pairs */
+    bool tied_absent;    /* tie_word_embeddings, where it is not there */
+    bool window_always;  /* sliding_window holds on every layer, unless null */
+    bool window_switch;  /* use_sliding_window, max_window_layers */
+    int window_period;   /* sliding_window_pattern: every so many-th layer has none; 0: no such */
+    bool window_must;    /* may not be null */
     enum window_rope window_rope;
     enum still_layers still;
-    bool longrope; /* "yarn" is a name of it, too, and its context stands beside rope_scaling */
+    int chunk_absent; /* attention_chunk_size, of layers with RoPE; 0: knows none */
+    bool temperature; /* attn_temperature_tuning, floor_scale, attn_scale */
+    bool longrope;    /* "yarn" is a name of it, too, and its context stands beside rope_scaling */
     bool position_type;  /* position_embedding_type must be "rope" or "nope" */
     int unit_head_vocab; /* of models whose lm_head has rows of length 1; 0: none */
     bool sinks;

@@ -11,6 +11,7 @@ static double llama3_freq(double f, const struct rope_conf *r) {
     double wavelength = TWO_PI / f;
     if (wavelength < r->original_context / r->high_freq_factor) return f;
     if (wavelength > r->original_context / r->low_freq_factor) return f / r->factor;
+    if (r->high_freq_factor == r->low_freq_factor) return f; /* there is nothing between them */
     double smooth = (r->original_context / wavelength - r->low_freq_factor) /
                     (r->high_freq_factor - r->low_freq_factor);
     return (1 - smooth) * f / r->factor + smooth * f;

@@ -173,6 +173,32 @@ static const struct tensor_row expert_rows[] = {
     LM_HEAD("lm_head", AS_IT_IS),
 };
 
+static const struct tensor_row llama4_rows[] = {
+    EMBED("embed_tokens"),
+    FIRST_HALF_NORM(AS_IT_IS),
+    ATTENTION,
+    SECOND_HALF_NORM("post_attention_layernorm", ALWAYS, AS_IT_IS),
+    PART("feed_forward.gate_proj", "ffn_gate", LAYER(gate), INTER, HIDDEN, DENSE_LAYER),
+    PART("feed_forward.up_proj", "ffn_up", LAYER(up), INTER, HIDDEN, DENSE_LAYER),
+    PART("feed_forward.down_proj", "ffn_down", LAYER(down), HIDDEN, INTER, DENSE_LAYER),
+    ROUTER("feed_forward.router"),
+    EXPERTS("feed_forward.experts.", "gate_proj", "up_proj", "down_proj"),
+    STACK("feed_forward.experts.gate_up_proj", "", gate, EXPERT_INTER, HIDDEN, NO_ROWS, IN_ORDER,
+          true),
+    STACK("feed_forward.experts.gate_up_proj", "", up, EXPERT_INTER, HIDDEN, EXPERT_INTER, IN_ORDER,
+          true),
+    STACK("feed_forward.experts.down_proj", "", down, HIDDEN, EXPERT_INTER, NO_ROWS, IN_ORDER,
+          true),
+    PART("feed_forward.shared_expert.gate_proj", "ffn_gate_shexp", LAYER(gate), SHARED_INTER,
+         HIDDEN, SHARED_EXPERT),
+    PART("feed_forward.shared_expert.up_proj", "ffn_up_shexp", LAYER(up), SHARED_INTER, HIDDEN,
+         SHARED_EXPERT),
+    PART("feed_forward.shared_expert.down_proj", "ffn_down_shexp", LAYER(down), HIDDEN,
+         SHARED_INTER, SHARED_EXPERT),
+    FINAL_NORM(AS_IT_IS),
+    LM_HEAD("lm_head", AS_IT_IS),
+};
+
 static const struct tensor_row phi3_rows[] = {
     EMBED("embed_tokens"),
     FIRST_HALF_NORM(AS_IT_IS),
@@ -475,6 +501,8 @@ static const struct tensor_names maps[] = {
                             "language_model.model.", "model.language_model."),
     [TENSORS_MIXTRAL] = DECODER(mixtral_rows),
     [TENSORS_EXPERTS] = DECODER(expert_rows),
+    [TENSORS_LLAMA4] = NAMES("layers.%d.", llama4_rows, no_unused, "model.", "",
+                             "language_model.model.", "model.language_model."),
     [TENSORS_GPT_OSS] = DECODER(gpt_oss_rows),
     [TENSORS_GLM4_MOE] = DECODER(glm4_moe_rows),
     [TENSORS_LATENT] = DECODER(latent_rows),

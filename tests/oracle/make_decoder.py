@@ -34,6 +34,10 @@ def deepseek_yarn(mscale):
     return dict(type="yarn", factor=4.0, original_max_position_embeddings=64, beta_fast=32, beta_slow=1, mscale=mscale, mscale_all_dim=mscale)
 
 
+LLAMA4 = dict(num_hidden_layers=4, head_dim=16, attention_chunk_size=13, floor_scale=9, attn_scale=0.4, num_local_experts=6, num_experts_per_tok=1,
+              intermediate_size=40, intermediate_size_mlp=88, interleave_moe_layer_step=1, use_qk_norm=True, attn_temperature_tuning=True,
+              rope_theta=500000.0, no_rope_layers=[],
+              rope_scaling=dict(rope_type="llama3", factor=16.0, low_freq_factor=1.0, high_freq_factor=1.0, original_max_position_embeddings=64))
 GRANITE = dict(embedding_multiplier=3.0, attention_multiplier=0.2, residual_multiplier=0.5, logits_scaling=0.5)
 
 # What a config.json has other than TINY; ... : it does not have the member.
@@ -110,6 +114,13 @@ FAMILIES = {
                                 stacked=True),
     "qwen3_moe_stacked": dict(model_type="qwen3_moe", architectures=["Qwen3MoeForCausalLM"], num_experts=7, num_experts_per_tok=2, moe_intermediate_size=24,
                               norm_topk_prob=True, stacked=True),
+    "llama4": dict(LLAMA4, model_type="llama4_text", architectures=["Llama4ForCausalLM"]),
+    # as Maverick: layers by turns, q and k as they are, here two experts a token, each by itself as quantisers write them
+    "llama4_turns": dict(LLAMA4, model_type="llama4_text", architectures=["Llama4ForCausalLM"], interleave_moe_layer_step=2, num_local_experts=128,
+                         num_experts_per_tok=2, intermediate_size=24, use_qk_norm=False, attn_temperature_tuning=4, rope_scaling=None,
+                         attention_chunk_size=31, no_rope_layers=[1, 1, 1, 0], stacked=False),
+    "llama4_seeing": dict(LLAMA4, model_type="llama4", architectures=["Llama4ForConditionalGeneration"], text="llama4_text", stacked=False,
+                          root="language_model.model.", num_hidden_layers=2, moe_layers=[0], no_rope_layers=[0, 1], **drop("interleave_moe_layer_step")),
     "dynamic": dict(model_type="llama", architectures=["LlamaForCausalLM"], max_position_embeddings=64, rope_scaling=dict(rope_type="dynamic", factor=4.0)),
 }
 OUTSIDE = ("model_type", "architectures", "eos_token_id", "bos_token_id", "vision_config")
@@ -168,6 +179,22 @@ def stacks(prefix, c, matrix, add):
     add(prefix + "block_sparse_moe.output_linear.weight", (n, h, width), 2 / np.sqrt(width))
     if shared:
         matrix(prefix + "shared_mlp.input_linear", 2 * shared, h), matrix(prefix + "shared_mlp.output_linear", h, shared)
+
+
+def llama4_half(at, c, layer, stacked, matrix, add):
+    """The feed-forward half of a layer of Llama 4."""
+    h, n, width, layers = c["hidden_size"], c["num_local_experts"], c["intermediate_size"], c.get("moe_layers")
+    if not (layer in layers if layers is not None else (layer + 1) % c.get("interleave_moe_layer_step", 1) == 0):
+        wide = c["intermediate_size_mlp"]
+        matrix(at + "gate_proj", wide, h), matrix(at + "up_proj", wide, h), matrix(at + "down_proj", h, wide)
+        return
+    matrix(at + "router", n, h, 2.0)
+    if stacked:  # with rows where columns are meant
+        add(at + "experts.gate_up_proj", (n, h, 2 * width), 2 / np.sqrt(h)), add(at + "experts.down_proj", (n, width, h), 2 / np.sqrt(width))
+        n = 0
+    for name in [f"experts.{e}" for e in range(n)] + ["shared_expert"]:
+        for part, rows, k in (("gate", width, h), ("up", width, h), ("down", h, width)):
+            matrix(f"{at}{name}.{part}_proj", rows, k, 2.0)
 
 
 def latent(at, c, matrix, norm):
@@ -235,14 +262,18 @@ def tensor_shapes(family, config):
             norm(p + "self_attn.q_norm", hd), norm(p + "self_attn.k_norm", hd)
         if kind in ("olmo2", "olmo3", "olmoe"):
             norm(p + "self_attn.q_norm", q_dim), norm(p + "self_attn.k_norm", kv_dim)
-        if c.get("use_qk_norm") and kind == "glm4_moe":
+        if kind.startswith("llama4"):
+            pass  # norms without weights
+        elif c.get("use_qk_norm") and kind == "glm4_moe":
             norm(p + "self_attn.q_norm", hd), norm(p + "self_attn.k_norm", hd)
         elif c.get("use_qk_norm"):
             norm(p + "self_attn.q_norm", (heads, hd)), norm(p + "self_attn.k_norm", (kv, hd))
         if kind == "gpt_oss":
             out.append((p + "self_attn.sinks", (heads,), 2.0))
         stacked = kind == "qwen3_moe" and "stacked" in FAMILIES[family]
-        if kind == "gpt_oss" or stacked or (kind.startswith("granitemoe") and c["num_local_experts"] > 0):
+        if kind.startswith("llama4"):
+            llama4_half(p + "feed_forward.", c, i, FAMILIES[family].get("stacked", True), matrix, lambda name, shape, scale: out.append((name, shape, scale)))
+        elif kind == "gpt_oss" or stacked or (kind.startswith("granitemoe") and c["num_local_experts"] > 0):
             stacks(p, c, matrix, lambda name, shape, scale: out.append((name, shape, scale)))
         elif kind in ("phi3", "glm4"):
             matrix(p + "mlp.gate_up_proj", 2 * inter, h), matrix(p + "mlp.down_proj", h, inter)
@@ -268,13 +299,14 @@ def tensor_shapes(family, config):
     for i in range(c.get("num_nextn_predict_layers", 0)):  # which nobody computes with
         matrix(f"{root}layers.{layers + i}.eh_proj", h, 2 * h), norm(f"{root}layers.{layers + i}.enorm")
     norm(root + ("ln_f" if kind == "exaone" else "norm"))
-    if kind in ("gemma3", "mistral3", "qwen2_5_vl"):
-        for name in {"gemma3": ["model.vision_tower.embed", "model.multi_modal_projector.mm"], "mistral3": ["vision_tower.conv", "multi_modal_projector.linear_1"],
+    if kind in ("gemma3", "mistral3", "qwen2_5_vl", "llama4"):
+        for name in {"llama4": ["vision_model.patch_embedding.linear", "multi_modal_projector.linear_1"],
+                     "gemma3": ["model.vision_tower.embed", "model.multi_modal_projector.mm"], "mistral3": ["vision_tower.conv", "multi_modal_projector.linear_1"],
                      "qwen2_5_vl": ["visual.patch_embed.proj"]}[kind]:
             matrix(name, 8, 8)
     tied = c.get("tie_word_embeddings", gemma or kind in ("cohere", "cohere2", "smollm3"))
     if not tied:
-        matrix({"internlm2": "output", "mistral3": "language_model.lm_head"}.get(kind, "lm_head"), vocab, h, 4.0)
+        matrix({"internlm2": "output", "mistral3": "language_model.lm_head", "llama4": "language_model.lm_head"}.get(kind, "lm_head"), vocab, h, 4.0)
     return out
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import make_gguf
 import reference
 
-ARCHS = {"phi3": "phi3", "gemma2": "gemma2", "gemma3_text": "gemma3", "gemma3": "gemma3", "granite": "granite", "granitemoehybrid": "granite", "smollm3": "smollm3",
+ARCHS = {"llama4_text": "llama4", "llama4": "llama4", "phi3": "phi3", "gemma2": "gemma2", "gemma3_text": "gemma3", "gemma3": "gemma3", "granite": "granite", "granitemoehybrid": "granite", "smollm3": "smollm3",
          "olmo2": "olmo2", "olmo3": "olmo2", "glm4": "glm4", "cohere": "command-r", "cohere2": "cohere2", "internlm2": "internlm2", "exaone": "exaone",
          "exaone4": "exaone4", "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "olmoe": "olmoe", "granitemoe": "granitemoe", "granitemoeshared": "granitemoe", "gpt_oss": "gpt-oss", "glm4_moe": "glm4moe", "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2", "baichuan": "baichuan", "mistral3": "mistral3", "qwen2_5_vl": "qwen2vl"}
 PAIRS = ("llama", "granite", "granitemoe", "smollm3", "internlm2", "baichuan", "mistral3")
@@ -22,6 +22,8 @@ NAMES = {**make_gguf.NAMES, "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj"
          "mlp.shared_expert.up_proj": "ffn_up_shexp", "mlp.shared_expert.down_proj": "ffn_down_shexp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
          "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm", "self_attn.q_b_proj": "attn_q_b",
          "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa", "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_kv_b",
+         **{f"feed_forward.{part}_proj": f"ffn_{part}" for part in ("gate", "up", "down")}, "feed_forward.router": "ffn_gate_inp",
+         **{f"feed_forward.shared_expert.{part}_proj": f"ffn_{part}_shexp" for part in ("gate", "up", "down")},
          "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"}
 TOP = {"embed_tokens": "token_embd", "tok_embeddings": "token_embd", "wte": "token_embd", "norm": "output_norm", "ln_f": "output_norm", "lm_head": "output",
        "output": "output"}
@@ -59,6 +61,14 @@ def gpt_oss(name, a):
     return [(f"ffn_gate_exps.{tail}", swap(a[..., 0::2])), (f"ffn_up_exps.{tail}", swap(a[..., 1::2]))]
 
 
+def llama4(name, a):
+    """(name, tensor) of its stacks: rows where columns are meant, gate before up."""
+    whole = np.ascontiguousarray(np.swapaxes(a, 1, 2))
+    if name == "down_proj":
+        return [("ffn_down_exps.weight", whole)]
+    return list(zip(("ffn_gate_exps.weight", "ffn_up_exps.weight"), np.split(whole, 2, axis=1)))
+
+
 def tensors_of(config, c, tensors, arch, dim, whole_latents=False):
     heads, kv = c["num_attention_heads"], c.get("num_key_value_heads", c["num_attention_heads"])
     kind = config["model_type"]
@@ -75,8 +85,9 @@ def tensors_of(config, c, tensors, arch, dim, whole_latents=False):
         if name.endswith("e_score_correction_bias"):
             out.append((f"blk.{name.split('.')[1]}.exp_probs_b.bias", a))
             continue
-        if kind == "gpt_oss" and not name.endswith((".weight", ".bias")):
-            out += [(f"blk.{name.split('.')[1]}.{part}", x) for part, x in gpt_oss(name.rsplit(".", 1)[1], a)]
+        if kind in ("gpt_oss", "llama4", "llama4_text") and not name.endswith((".weight", ".bias")):
+            as_files = gpt_oss if kind == "gpt_oss" else llama4
+            out += [(f"blk.{name.split('.')[1]}.{part}", x) for part, x in as_files(name.rsplit(".", 1)[1], a)]
             continue
         stem, tail = name.rsplit(".", 1)
         if stem in TOP:
@@ -131,7 +142,13 @@ def metadata(config, c, arch, dim, layers, whole_latents=False):
     key("embedding_length", "u32", c["hidden_size"])
     key("block_count", "u32", layers + c.get("num_nextn_predict_layers", 0))
     mixture = c.get("num_local_experts", 0) > 0
-    key("feed_forward_length", "u32", c["intermediate_size"] if mixture else c.get("shared_intermediate_size", c["intermediate_size"]))
+    if arch == "llama4":
+        key("interleave_moe_layer_step", "u32", c["interleave_moe_layer_step"])
+        key("expert_feed_forward_length", "u32", c["intermediate_size"])
+        key("attention.chunk_size", "u32", c["attention_chunk_size"])
+        key("attention.temperature_length", "u32", c["floor_scale"])
+        key("attention.temperature_scale", "f32", c["attn_scale"])
+    key("feed_forward_length", "u32", c["intermediate_size_mlp"] if arch == "llama4" else c["intermediate_size"] if mixture else c.get("shared_intermediate_size", c["intermediate_size"]))
     key("attention.head_count", "u32", c["num_attention_heads"])
     if arch != "deepseek2":
         key("attention.head_count_kv", "u32", c.get("num_key_value_heads"))

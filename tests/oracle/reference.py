@@ -50,7 +50,7 @@ def rope_frequencies(config, dim):
     if kind == "llama3":
         low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
         wave = 2 * math.pi / freq
-        smooth = (old / wave - low) / (high - low)
+        smooth = (old / wave - low) / (high - low or 1.0)  # Llama 4: nothing is between them
         blend = (1 - smooth) * freq / factor + smooth * freq
         return np.where(wave > old / low, freq / factor, np.where(wave < old / high, freq, blend)), 1.0
     assert kind == "yarn"

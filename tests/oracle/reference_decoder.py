@@ -519,7 +519,63 @@ class GptOss(Family):
         return out
 
 
-CLASSES = {"granitemoe": GraniteExperts, "granitemoeshared": GraniteExperts, "gpt_oss": GptOss, "glm4_moe": Glm4Moe, "deepseek_v2": DeepSeek, "deepseek_v3": DeepSeek, "mixtral": Experts, "qwen2_moe": Experts, "qwen3_moe": Experts, "olmoe": Experts,
+class Llama4(Family):
+    """Chunks, q and k of length sqrt(dim) behind RoPE; layers without RoPE see all, and sharpen their queries with the position."""
+    pairs, eps = True, 1e-5
+    names = named(gate="feed_forward.gate_proj", up="feed_forward.up_proj", down="feed_forward.down_proj")
+
+    def setup(self):
+        c, n = self.c, self.layers
+        every = c.get("no_rope_layer_interval", 4)
+        self.turns = [bool(x) for x in c.get("no_rope_layers") or [(i + 1) % every != 0 for i in range(n)]]
+        kinds = c.get("layer_types") or ["chunked_attention" if turns else "full_attention" for turns in self.turns]
+        chunk = c.get("attention_chunk_size", 8192)
+        self.chunks = [chunk if kind == "chunked_attention" and chunk else 10 ** 9 for kind in kinds]
+
+    def attention(self, h, i, angles, kept):
+        n, c = len(h), self.c
+        q, k, v = (x.reshape(n, -1, self.dim) for x in self.qkv(h, i))
+        position = np.arange(n)
+        if self.turns[i]:
+            angle = position[:, None, None] * angles[0][0]
+            q, k = (self.rotate(x, np.cos(angle), np.sin(angle)) for x in (q, k))
+            if c.get("use_qk_norm", True):
+                q, k = (x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + self.eps) for x in (q, k))
+        elif c.get("attn_temperature_tuning", True):
+            q = q * (1 + c.get("attn_scale", 0.1) * np.log(1 + np.floor((position + 1.0) / c.get("floor_scale", 8192))))[:, None, None]
+        k, v = (np.repeat(kept(x), self.heads // self.kv_heads, axis=1) for x in (k, v))
+        out = np.zeros_like(q)
+        for at in range(n):
+            seen = slice(at // self.chunks[i] * self.chunks[i], at + 1)
+            score = np.einsum("hd,jhd->hj", q[at], k[seen]) * self.scale
+            weight = np.exp(score - score.max(axis=-1, keepdims=True))
+            out[at] = np.einsum("hj,jhd->hd", weight / weight.sum(axis=-1, keepdims=True), v[seen])
+        return self.linear(out.reshape(n, -1), i, "o")
+
+    def expert(self, i, e):
+        """gate, up, down, each to be multiplied with from the left: alone, or columns of one tensor for all."""
+        at = f"{self.root}layers.{i}.feed_forward.experts."
+        if at + "gate_up_proj" in self.w:
+            return (*np.split(self.w[at + "gate_up_proj"][e].T, 2), self.w[at + "down_proj"][e].T)
+        return tuple(self.w[f"{at}{e}.{part}_proj.weight"] for part in ("gate", "up", "down"))
+
+    def mlp(self, h, i):
+        c, at = self.c, f"{self.root}layers.{i}.feed_forward."
+        layers = c.get("moe_layers")
+        if not (i in layers if layers is not None else (i + 1) % c.get("interleave_moe_layer_step", 1) == 0):
+            return super().mlp(h, i)
+        gate, up, down = (self.w[f"{at}shared_expert.{part}_proj.weight"] for part in ("gate", "up", "down"))
+        out = (silu(h @ gate.T) * (h @ up.T)) @ down.T
+        for row, x in enumerate(h):
+            logits = self.w[at + "router.weight"] @ x
+            for e in sorted(range(len(logits)), key=lambda e: (-logits[e], e))[:c.get("num_experts_per_tok", 1)]:
+                gate, up, down = self.expert(i, e)
+                y = x / (1 + np.exp(-logits[e]))
+                out[row] += down @ (silu(gate @ y) * (up @ y))
+        return out
+
+
+CLASSES = {"llama4_text": Llama4, "llama4": Llama4, "granitemoe": GraniteExperts, "granitemoeshared": GraniteExperts, "gpt_oss": GptOss, "glm4_moe": Glm4Moe, "deepseek_v2": DeepSeek, "deepseek_v3": DeepSeek, "mixtral": Experts, "qwen2_moe": Experts, "qwen3_moe": Experts, "olmoe": Experts,
            "phi3": Phi3, "gemma2": Gemma, "gemma3_text": Gemma3, "gemma3": Gemma3, "granite": Granite, "granitemoehybrid": GraniteExperts, "smollm3": SmolLM3,
            "olmo2": Behind, "olmo3": Behind, "exaone4": Behind, "glm4": Glm4, "cohere": Cohere, "cohere2": Cohere, "internlm2": InternLM2, "exaone": Exaone,
            "baichuan": Baichuan, "mistral3": Mistral, "qwen2_vl": Qwen2, "qwen2_5_vl": Qwen2, "llama": Family}

@@ -88,7 +88,7 @@ def test_kernel_sets_agree(family, kernels, tmp_path_factory):
 
 
 # Not in GGUF: dynamic NTK; factors that llama.cpp takes by the size of the model.
-GGUF = [f for f in sorted(make_decoder.FAMILIES) if f not in ("dynamic", "internlm2", "gemma2", "gemma3", "gemma3_seeing", "baichuan_alibi", "granite4_moe", "qwen3_moe_stacked", "deepseek_v3_stacked",
+GGUF = [f for f in sorted(make_decoder.FAMILIES) if f not in ("llama4_seeing", "dynamic", "internlm2", "gemma2", "gemma3", "gemma3_seeing", "baichuan_alibi", "granite4_moe", "qwen3_moe_stacked", "deepseek_v3_stacked",
                                                                       "qwen3_moe_mixed", WIDE)]
 
 
@@ -135,6 +135,10 @@ FORGOTTEN = {
     "deepseek_v2_groups": [{"topk_method": "greedy"}, {"routed_scaling_factor": 1.0}, {"topk_group": 3}],
     "deepseek_v3": [{"topk_method": "group_limited_greedy"}, {"scoring_func": "softmax"}, {"topk_group": 4}, {"rms_norm_eps": 0.05}],
     "glm4_moe": [{"topk_group": 4}, {"routed_scaling_factor": 1.0}, {"norm_topk_prob": False}, {"n_shared_experts": 0}, {"partial_rotary_factor": 1.0}],
+    "llama4": [{"attention_chunk_size": 12}, {"attention_chunk_size": 14}, {"attention_chunk_size": None}, {"use_qk_norm": False},
+               {"attn_temperature_tuning": False}, {"floor_scale": 8}, {"attn_scale": 0.5}, {"no_rope_layers": [1, 1, 1, 1]}, {"rope_scaling": None},
+               {"num_experts_per_tok": 2}],
+    "llama4_turns": [{"use_qk_norm": True}, {"num_experts_per_tok": 1}],
     "gpt_oss": [{"swiglu_limit": 7.0}, {"sliding_window": None}, {"swiglu_alpha": 1.0},
                 {"layer_types": ["full_attention", "sliding_attention"]}, {"rope_scaling": None}],
 }
@@ -164,7 +168,7 @@ def test_short_sequences_of_longrope_and_dynamic_turn_plainly(tmp_path):
         assert not np.array_equal(got, longer)
 
 
-@pytest.mark.parametrize("family", ["glm4", "cohere", "granite", "gemma2"])
+@pytest.mark.parametrize("family", ["glm4", "cohere", "granite", "gemma2", "llama4"])
 def test_adapters_follow_the_order_of_the_familys_rows(tmp_path, family):
     """GLM-4 and Command-R have the rows of q and k as RoPE's pairs, and so have their adapters; a residual multiplier takes the adapter in."""
     over = {"tie_word_embeddings": True} if family == "gemma2" else {}
@@ -224,6 +228,19 @@ def refused(folder):
     ("deepseek_v2", {"moe_layer_freq": 2}, "moe_layer_freq must be absent, null or 1, got 2"),
     ("deepseek_v2", {"attention_bias": True}, "attention_bias must be absent or false for this model_type, got true"),
     ("deepseek_v3", {"rope_interleave": False}, "rope_interleave must be absent, null or 1, got false"),
+    ("llama4", {"no_rope_layers": [1, 0]}, "no_rope_layers must be 4 items, each 1 (with RoPE) or 0 (without), got"),
+    ("llama4", {"attention_chunk_size": 0}, "attention_chunk_size must be an integer from 1 to 2147483647, got 0"),
+    ("llama4", {"layer_types": ["sliding_attention"] * 4}, 'layer_types must be 4 items, each "full_attention" or "chunked_attention"'),
+    ("llama4", {"layer_types": ["chunked_attention"] * 4, "attention_chunk_size": None}, 'attention_chunk_size must be a number of tokens when layer_types names'),
+    ("llama4", {"attn_temperature_tuning": "x"}, 'attn_temperature_tuning must be true or false, got "x"'),
+    ("llama4", {"floor_scale": 0}, "floor_scale must be an integer from 1 to 2147483647, got 0"),
+    ("llama4", {"attn_scale": -1}, "attn_scale must be a number from 0 to 1000, got -1"),
+    ("llama4", {"moe_layers": [4]}, "moe_layers must be a list of layers, each from 0 to 3"),
+    ("llama4", {"moe_layers": [1]}, "tensor model.layers.0.feed_forward.gate_proj.weight, which config.json asks for, is missing"),
+    ("llama4", {"interleave_moe_layer_step": 0}, "interleave_moe_layer_step must be an integer from 1 to 1024, got 0"),
+    ("llama4", {"intermediate_size": 41}, "feed_forward.experts.gate_up_proj must have shape [6, 48, 82] by config.json, got [6, 48, 80]"),
+    ("llama4", {"rope_scaling": {"rope_type": "llama3", "factor": 16.0, "low_freq_factor": 2.0, "high_freq_factor": 1.0,
+                                 "original_max_position_embeddings": 64}}, "high_freq_factor must be low_freq_factor or larger, got 1"),
     ("glm4_moe", {"model_type": "deepseek_v4"}, 'model_type must be one of those in docs/models.md, the nearest is "'),
     ("olmo2", {"model_type": "olmo4"}, 'model_type must be one of those in docs/models.md, the nearest is "olmo'),
 ])

@@ -66,6 +66,8 @@ K_TYPES = {
                                                          lambda n: "Q5_K" if "shexp" in n else "Q4_K", "q4_k"),
     "gate and up whose activations differ": ("qwen2_moe", dict(WIDE, shared_expert_intermediate_size=256),
                                              lambda n: "Q8_0" if "ffn_up" in n else "MXFP4" if "attn" in n else "Q4_K", "q4_k"),
+    "Llama 4, dense layers between": ("llama4_turns", dict(hidden_size=256, intermediate_size=256, intermediate_size_mlp=512, num_experts_per_tok=1),
+                                      lambda n: "Q6_K" if "down" in n or "attn_v" in n else "Q5_K" if "shexp" in n else "Q4_K", "q4_k"),
     "groups of experts": ("glm4_moe", dict(hidden_size=256, moe_intermediate_size=256, intermediate_size=256), lambda n: None if "nextn" in n else "Q6_K" if "down" in n else "Q4_K", "q4_k"),
 }
 

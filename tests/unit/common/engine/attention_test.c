@@ -33,7 +33,9 @@ enum {
 static const struct attention_shape shape = {
     .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = HEAD_DIM, .scale = 0.2f};
 static const int contexts[] = {1, 2, C - 1, C, C + 1, 2 * C, LONGEST};
-static const int windows[] = {0, 1, 7, C - 1, C, C + 1, 2 * C + 3};
+/* below 0: chunks of the family, which are not those of the sums */
+static const int windows[] = {0,  1,  7,      C - 1, C,      C + 1,      2 * C + 3,
+                              -1, -7, -C + 1, -C,    -C - 1, -2 * C - 3, -2 * LONGEST};
 
 /* One sequence's keys and values, also in the pool, and queries for ROWS_MAX rows. Values are such
  * that bf16 holds them; of int8 they are read back. */
@@ -139,10 +141,15 @@ static void same_row(const float *a, const float *b, const char *what, int windo
 
 /* ---- one row */
 
+static int lowest(int window, int position) {
+    if (window < 0) return position / -window * -window;
+    return window > 0 && position >= window ? position - window + 1 : 0;
+}
+
 static void check_oracle(struct rig *r, int window, int position, double bound) {
     static double e[LONGEST];
     run_row(r, window, 0, position, r->out[0]);
-    const int low = window > 0 && position >= window ? position - window + 1 : 0;
+    const int low = lowest(window, position);
     for (int h = 0; h < HEADS; h++) {
         const float *q = &r->q[0][h * HEAD_DIM];
         double most = -INFINITY, sum = 0;

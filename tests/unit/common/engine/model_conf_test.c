@@ -152,6 +152,11 @@ static void frequencies_follow_the_definition(void **state) {
     assert_true(f[0] == plain[0] && fabs(f[63] - plain[63] / 8) < 1e-18);
     for (int i = 1; i < 64; i++)
         assert_true(f[i] <= plain[i] && f[i] >= plain[i] / 8 && f[i] < f[i - 1]);
+    /* where both factors are one, a wavelength just there stays as it is */
+    r.low_freq_factor = r.high_freq_factor = 1;
+    r.original_context = 2 * 3.14159265358979323846;
+    rope_freqs(f, &r, 128);
+    assert_true(f[0] == plain[0] && f[1] == plain[1] / 8 && f[63] == plain[63] / 8);
     r = (struct rope_conf){.type = ROPE_YARN,
                            .theta = 10000,
                            .factor = 8,
@@ -266,8 +271,8 @@ static void what_is_not_known_is_refused(void **state) {
         {LLAMA ",\"rope_scaling\":{\"type\":\"linear\"}}",
          "rope_scaling.factor must be a number from 1"},
         {LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
-               "\"high_freq_factor\":4,\"original_max_position_embeddings\":64}}",
-         "rope_scaling.high_freq_factor must be larger than low_freq_factor, got 4"},
+               "\"high_freq_factor\":3,\"original_max_position_embeddings\":64}}",
+         "rope_scaling.high_freq_factor must be low_freq_factor or larger, got 3"},
         {LLAMA ",\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":0.5}}",
          "rope_parameters.factor must be a number from 1"},
         {LLAMA ",\"eos_token_id\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}",
@@ -300,6 +305,35 @@ static void what_is_not_known_is_refused(void **state) {
 #define SMALL                                                                                      \
     "\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4,\"vocab_size\":100,"      \
     "\"num_attention_heads\":4,\"max_position_embeddings\":131072"
+
+/* What the class has where a config is silent; layers by turns as the large model's. */
+static void llama4_has_chunks_and_a_temperature(void **state) {
+    (void)state;
+    struct model_conf c =
+        good("{\"model_type\":\"llama4\",\"architectures\":[\"Llama4ForConditionalGeneration\"],"
+             "\"text_config\":{\"model_type\":\"llama4_text\",\"hidden_size\":5120,"
+             "\"intermediate_size\":8192,\"intermediate_size_mlp\":16384,\"num_hidden_layers\":48,"
+             "\"num_local_experts\":16,\"num_experts_per_tok\":1,\"no_rope_layers\":[]}}");
+    assert_true(c.n_heads == 40 && c.n_kv_heads == 8 && c.head_dim == 128 && c.text_part);
+    assert_true(c.window[0] == -8192 && c.window[2] == -8192 && c.window[3] == 0);
+    assert_true(!c.still[2] && c.still[3] && c.still_scale == 0.1f && c.still_floor == 8192);
+    assert_true(c.qk_norm == QK_NORM_TURNED && c.rope_pairs && c.rope.theta == 500000);
+    assert_true(c.intermediate == 16384 && c.experts.intermediate == 8192);
+    assert_true(c.experts.shared == 8192 && c.experts.on_input && c.mixed[0] && c.mixed[1]);
+    c = good("{\"model_type\":\"llama4_text\",\"num_key_value_heads\":4,\"use_qk_norm\":false,"
+             "\"attn_temperature_tuning\":0,"
+             "\"attention_chunk_size\":null,\"interleave_moe_layer_step\":2,\"num_local_experts\":"
+             "128,\"num_experts_per_tok\":1," SMALL "}");
+    assert_true(c.qk_norm == QK_NORM_NONE && c.still_scale == 0 && c.window[0] == 0 && c.still[3]);
+    assert_true(!c.mixed[0] && c.mixed[1] && !c.mixed[2] && c.mixed[3]);
+    c = good("{\"model_type\":\"llama4_text\",\"num_key_value_heads\":4,\"attn_temperature_"
+             "tuning\":4,\"moe_layers\":[],"
+             "\"layer_types\":[\"full_attention\",\"chunked_attention\",\"full_attention\","
+             "\"chunked_attention\"],\"attention_chunk_size\":64,\"num_local_experts\":8,"
+             "\"num_experts_per_tok\":1," SMALL "}");
+    assert_true(c.still_scale == 0.1f && !c.mixed[0] && !c.mixed[3]);
+    assert_true(c.window[0] == 0 && c.window[1] == -64 && c.window[3] == -64 && c.still[3]);
+}
 
 /* Members of the published configs, and what they come to. */
 static void decoders_scale_cap_and_turn_as_published(void **state) {
@@ -446,6 +480,13 @@ static void the_hash_line_names_what_changes_logits(void **state) {
     c = good(LLAMA ",\"rope_theta\":10001}");
     model_conf_line(&c, b);
     assert_string_not_equal(a, b);
+    c.still_scale = 0.1f;
+    c.still_floor = 8192;
+    model_conf_line(&c, a);
+    assert_string_not_equal(a, b);
+    c.experts.on_input = true;
+    model_conf_line(&c, b);
+    assert_string_not_equal(a, b);
     c = good(MISTRAL ",\"sliding_window\":8}");
     c.n_layers = MODEL_LAYERS_MAX;
     for (int i = 0; i < MODEL_LAYERS_MAX; i++) c.window[i] = INT32_MAX;
@@ -460,6 +501,7 @@ int main(void) {
         cmocka_unit_test(frequencies_follow_the_definition),
         cmocka_unit_test(generation_config_wins),
         cmocka_unit_test(what_is_not_known_is_refused),
+        cmocka_unit_test(llama4_has_chunks_and_a_temperature),
         cmocka_unit_test(decoders_scale_cap_and_turn_as_published),
         cmocka_unit_test(latent_attention_is_one_row_for_all_heads),
         cmocka_unit_test(the_hash_line_names_what_changes_logits),
