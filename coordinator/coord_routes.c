@@ -277,6 +277,12 @@ static void on_model_config(void *arg, struct http_x *x, const struct route_para
         model_config_reply(x, name, controller_ready(co) && !co->stopping);
 }
 
+static void on_openapi(void *arg, struct http_x *x, const struct route_params *p) {
+    const char *name = model_name(arg);
+    (void)p;
+    openapi_reply(x, coord_error_style(arg), name != NULL ? name : "MODEL");
+}
+
 struct room {
     uint64_t total, free, tokens, n_ctx;
 };
@@ -393,6 +399,7 @@ static const struct route routes[] = {
     {PLANE_DATA | PLANE_OPEN | PLANE_GRPC, "POST", GRPC_HEALTH_PATH, on_grpc_health,
      GRPC_HEALTH_BODY_BYTES},
     GRPC_PROBE_ROWS(on_grpc_health),
+    {PLANE_DATA | PLANE_OPEN, "GET", "/openapi.json", on_openapi, 0},
     {PLANE_METRICS, "GET", "/metrics", on_metrics, 0},
     {PLANE_MGMT, "GET", "/v1/status", on_status, 0},
     {PLANE_MGMT, "GET", "/v2/status", on_status, 0},
@@ -405,11 +412,8 @@ static const struct route routes[] = {
     {PLANE_MGMT, "POST", "/v1/unload_lora_adapter", on_unload_lora, LORA_BODY_BYTES_MAX},
     {0, NULL, NULL, NULL, 0},
 };
-static const struct route *const tables[][5] = {
-    [ERROR_STYLE_MINDIE] = {routes, openapi_mindie_routes, grpc_file_routes, grpc_reflect_routes,
-                            NULL},
-    [ERROR_STYLE_OPENAI] = {routes, openapi_openai_routes, grpc_file_routes, grpc_reflect_routes,
-                            NULL},
+static const struct route *const tables[] = {
+    routes, openapi_docs_routes, grpc_file_routes, grpc_reflect_routes, NULL,
 };
 
 static void reply_error(void *arg, struct http_x *x, int status, const char *text) {
@@ -460,7 +464,7 @@ static void reply_unknown_path(void *arg, struct http_x *x, const char *text) {
 
 struct dispatch coord_dispatch(struct coordinator *co) {
     return (struct dispatch){
-        .tables = tables[coord_error_style(co)],
+        .tables = tables,
         .body_bytes_max = coord_conf_body_bytes(&co->conf),
         .cors_origin = co->conf.cors_origin,
         .keys = co->keys,

@@ -162,6 +162,12 @@ static void on_model_config(void *arg, struct http_x *x, const struct route_para
     model_config_reply(x, in->conf.model_name, in->loaded && !in->stopping);
 }
 
+static void on_openapi(void *arg, struct http_x *x, const struct route_params *p) {
+    struct instance *in = arg;
+    (void)p;
+    openapi_reply(x, error_style(in), in->conf.model_name);
+}
+
 /* ---- text services: on the text pool, for a megabyte of text takes milliseconds */
 struct text_job {
     const struct endpoint *ep;
@@ -472,6 +478,7 @@ enum { SMALL_BODY = 1 << 20, PING_BODY = 4096 };
 const struct route inst_info_routes[] = {
     {PLANE_DATA, "POST", "/v2/models/{m}/stopInfer", on_stop_infer, SMALL_BODY},
     {PLANE_DATA, "GET", "/dresult", on_dresult, 0},
+    {PLANE_DATA | PLANE_OPEN, "GET", "/openapi.json", on_openapi, 0},
     {PLANE_DATA | PLANE_OPEN, "GET", "/ping", on_ping, 0},
     {PLANE_DATA | PLANE_OPEN, "POST", "/ping", on_ping, PING_BODY},
     {PLANE_DATA, "GET", "/load", on_load, 0},
@@ -558,18 +565,14 @@ static void reply_unknown_path(void *arg, struct http_x *x, const char *text) {
 }
 
 struct dispatch inst_dispatch(struct instance *in) {
-#define WITH_OPENAPI(openapi)                                                                      \
-    {                                                                                              \
-        inst_info_routes, inst_health_routes, inst_lora_routes, inst_metrics_routes,               \
-            inst_fault_routes, openapi, grpc_file_routes, grpc_reflect_routes, NULL                \
-    }
-    static const struct route *const tables[][9] = {
-        [ERROR_STYLE_MINDIE] = WITH_OPENAPI(openapi_mindie_routes),
-        [ERROR_STYLE_OPENAI] = WITH_OPENAPI(openapi_openai_routes),
+    static const struct route *const tables[] = {
+        inst_info_routes,    inst_health_routes,  inst_lora_routes,
+        inst_metrics_routes, inst_fault_routes,   openapi_docs_routes,
+        grpc_file_routes,    grpc_reflect_routes, NULL,
     };
     bool split = strcmp(in->conf.infer_mode, "dmi") == 0;
     return (struct dispatch){
-        .tables = tables[error_style(in)],
+        .tables = tables,
         .body_bytes_max = (size_t)in->conf.request_mib_max << 20,
         .beside_bytes_max = split ? TRANSCRIPT_BYTES_MAX + CONTEXT_BYTES_MAX : 0,
         .cors_origin = in->conf.cors_origin,

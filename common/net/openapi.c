@@ -1,10 +1,11 @@
 /* openapi: three files as bytes of the program, which the assembler reads. tools/openapi_gen.c
  * makes the two descriptions at build time, the rules are in tests/build.mk: OPENAPI_FOLDER is
- * theirs. */
+ * theirs. What no build knows, the name of the served model, has a hole in them. */
 #include "common/net/openapi.h"
 
 #include <stdint.h>
 #include <string.h>
+#include "common/base/buf.h"
 #include "common/net/http_server.h"
 
 /* name: the bytes of the file; name_bytes: how many. */
@@ -24,14 +25,26 @@ FILE_BYTES(openapi_mindie, OPENAPI_FOLDER "/openapi_mindie.json");
 FILE_BYTES(openapi_openai, OPENAPI_FOLDER "/openapi_openai.json");
 FILE_BYTES(docs_html, "common/net/docs.html");
 
-static void on_mindie(void *arg, struct http_x *x, const struct route_params *p) {
-    (void)arg, (void)p;
-    http_x_reply(x, 200, "application/json", openapi_mindie, openapi_mindie_bytes);
-}
+/* A string of its own, as openapi_gen writes it. */
+static const char hole[] = "\"{served}\"";
 
-static void on_openai(void *arg, struct http_x *x, const struct route_params *p) {
-    (void)arg, (void)p;
-    http_x_reply(x, 200, "application/json", openapi_openai, openapi_openai_bytes);
+void openapi_reply(struct http_x *x, enum error_style style, const char *model) {
+    const bool openai = style == ERROR_STYLE_OPENAI;
+    const char *from = openai ? openapi_openai : openapi_mindie, *at;
+    const char *end = from + (openai ? openapi_openai_bytes : openapi_mindie_bytes);
+    struct buf out = BUF_INIT;
+    buf_reserve(&out, (size_t)(end - from));
+    for (; (at = memmem(from, (size_t)(end - from), hole, sizeof(hole) - 1)) != NULL;
+         from = at + sizeof(hole) - 1) {
+        buf_append(&out, from, (size_t)(at - from));
+        buf_json_str(&out, model, strlen(model));
+    }
+    buf_append(&out, from, (size_t)(end - from));
+    if (out.failed)
+        http_x_reply(x, 503, NULL, "", 0);
+    else
+        http_x_reply(x, 200, "application/json", out.data, out.len);
+    buf_free(&out);
 }
 
 /* The page's links are of /docs; the way back to it is one that a prefix before the path does not
@@ -51,13 +64,7 @@ static void on_docs(void *arg, struct http_x *x, const struct route_params *p) {
     http_x_reply(x, 200, "text/html; charset=utf-8", docs_html, docs_html_bytes);
 }
 
-const struct route openapi_mindie_routes[] = {
-    {PLANE_DATA | PLANE_OPEN, "GET", "/openapi.json", on_mindie, 0},
-    {PLANE_DATA | PLANE_OPEN, "GET", "/docs", on_docs, 0},
-    {0, NULL, NULL, NULL, 0},
-};
-const struct route openapi_openai_routes[] = {
-    {PLANE_DATA | PLANE_OPEN, "GET", "/openapi.json", on_openai, 0},
+const struct route openapi_docs_routes[] = {
     {PLANE_DATA | PLANE_OPEN, "GET", "/docs", on_docs, 0},
     {0, NULL, NULL, NULL, 0},
 };

@@ -5,8 +5,12 @@
 #define BATON_NET_OPENAPI_H
 
 #include "common/net/router.h"
+#include "proto/api_error.h"
 
-/* On PLANE_DATA; the handlers take any arg. */
-extern const struct route openapi_mindie_routes[], openapi_openai_routes[];
+/* Answers GET /openapi.json. model: the served one, which examples and paths name. */
+void openapi_reply(struct http_x *x, enum error_style style, const char *model);
+
+/* /docs on PLANE_DATA; the handler takes any arg. */
+extern const struct route openapi_docs_routes[];
 
 #endif

@@ -2,6 +2,7 @@
 Method: a public validator (npm, pinned) over what each kind of server serves, and over documents that are made wrong; the document's own
 structure; its paths against the route tables of test_planes; its fields against the tables of the reader; its examples are posted and must be answered; every bound of every parameter is tried against
 the live server, both sides. tools/openapi_gen.c writes the parameters from the reader's rows, so what fails here fails in the generator."""
+import contextlib
 import glob
 import json
 import os
@@ -11,7 +12,7 @@ import urllib.parse
 
 import npm_clients
 import pytest
-from harness import ANSWER_S, ROOT, Standalone, connect, get, merge, request
+from harness import ANSWER_S, FABLE, ROOT, Cluster, Standalone, connect, get, merge, request, wait_for
 from test_planes import COORDINATOR, INSTANCE, VECTORS
 
 OPERATION = {"tags", "summary", "operationId", "description", "parameters", "requestBody", "responses", "servers"}
@@ -140,7 +141,7 @@ def test_every_path_is_described_and_every_described_path_exists(doc):
             path = path.replace("/resp_1", "/{response_id}")
             path = re.sub(r"^(/v[123]/models)/fable", r"\1/{model}", path)
             path = re.sub(r"/role/\w+$", "/role/{role}", path) if "instances" not in path else path
-            path = path.replace("timed-5", "timed-{seconds}").replace("blobs/fable", "blobs/{model}").replace("slots/fable", "slots/{model}").replace("region/fable", "region/{model}").replace("repository/models/fable", "repository/models/{model}")
+            path = path.replace("/proto/generation.proto", "/proto/{file}").replace("timed-5", "timed-{seconds}").replace("blobs/fable", "blobs/{model}").replace("slots/fable", "slots/{model}").replace("region/fable", "region/{model}").replace("repository/models/fable", "repository/models/{model}")
             served |= {(m, path) for m in methods.split()}
     assert described == served, f"not described: {sorted(served - described)}; not there: {sorted(described - served)}"
 
@@ -218,6 +219,46 @@ def test_examples_are_answered(doc, servers, manner):
             assert a.status == 200, (path, a.text)
             n += 1
     assert n >= (14 if manner == "mindie" else 3)
+
+
+def models_of(example):
+    """What the members of an example that name a model say."""
+    if isinstance(example, list):
+        return [m for e in example for m in models_of(e)]
+    if not isinstance(example, dict):
+        return []
+    return [v for k, v in example.items() if k in ("model", "model_id")] + [m for v in example.values() for m in models_of(v)]
+
+
+def examples_of(doc):
+    """(how many bodies name a model, how many paths do, the names), of examples."""
+    ops = [op for item in doc["paths"].values() for op in item.values()]
+    bodies = [m for op in ops for m in models_of(op.get("requestBody", {}).get("content", {}).get("application/json", {}).get("example"))]
+    paths = [p["example"] for op in ops for p in op.get("parameters", []) if p["name"] == "model" and p["example"] not in ("region", "sha256:0", "0")]
+    return len(bodies), len(paths), set(bodies + paths)
+
+
+def reached(base):
+    with contextlib.suppress(OSError):
+        return get(base, "/docs").status == 200
+
+
+def test_examples_name_the_served_model():
+    """An instance knows its model's name, a coordinator learns it from the instances."""
+    served = "Tales_2.7b"
+    extra = {"BackendConfig": {"ModelDeployConfig": {"ModelConfig": [{"modelName": served, "modelWeightPath": FABLE, "worldSize": 1}]}}}
+    with Cluster(extra=extra) as c:
+        seen = [examples_of(document(base)) for base in (c.base, c.prefills[0].base, c.decodes[0].base)]
+        n_bodies, n_paths, names = seen[0]
+        assert seen == [seen[0]] * 3 and names == {served} and n_bodies >= 25 and n_paths >= 25
+        assert "{served}" not in get(c.base, "/openapi.json").text
+        body = document(c.base)["paths"]["/v1/chat/completions"]["post"]["requestBody"]["content"]["application/json"]["example"]
+        assert request(c.base + "/v1/chat/completions", "POST", body).json["model"] == served
+        for d in c.daemons:
+            d.kill()
+        c.coordinator.start()
+        wait_for(lambda: reached(c.base), ANSWER_S, "the coordinator is there again")
+        assert examples_of(document(c.base)) == (n_bodies, n_paths, {"MODEL"})  # nobody has told it yet
 
 
 # ---- bounds
@@ -361,6 +402,8 @@ def test_each_operation_can_be_tried_from_the_page(pair):
     assert page["idle"] == {"prevented": len(elsewhere), "asked": 0}
     assert page["keyless"] == len(operations)
     assert page["forms"]["GET /v1/startup"] == {"line": f"curl '{pair.base}/v1/startup' -H \"Authorization: Bearer $API_KEY\"", "sends": True}
+    assert f"'{pair.base}/v2/models/fable/versions/1/ready'" in page["forms"]["GET /v2/models/{model}/versions/{version}/ready"]["line"]
+    assert "'{\n \"model\": \"fable\"" in page["forms"]["POST /v1/completions"]["line"]
     for name in elsewhere:
         line = page["forms"][name]["line"]
         assert operations[name]["servers"][0]["url"] in line and "Authorization" not in line, line

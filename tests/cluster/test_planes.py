@@ -35,7 +35,7 @@ KEPT = {"/v1/responses/resp_1": ("GET DELETE", "data"), "/v1/responses/resp_1/ca
 
 # path: (method, planes)
 INSTANCE = {p: ("POST", "data") for p in INFER + POSTS}
-INSTANCE |= {p: ("GET", "data") for p in INFO + ["/dresult", "/openapi.json", "/docs", "/proto"]}
+INSTANCE |= {p: ("GET", "data") for p in INFO + ["/dresult", "/openapi.json", "/docs", "/proto", "/proto/generation.proto"]}
 INSTANCE |= {p: ("GET", "data mgmt") for p in HEALTH}
 INSTANCE["/v1/health"] = ("GET", "data")
 INSTANCE |= {p: ("GET", "mgmt") for p in ["/v1/status", "/v2/status", "/metrics-json", "/stopService",
@@ -45,7 +45,7 @@ INSTANCE |= {p: ("POST", "mgmt") for p in ["/v1/role/prefill", "/v1/role/decode"
                                            "/v1/engine-server/fault-handling-command"]}
 INSTANCE |= {"/metrics": ("GET", "metrics"), "/v1/config": ("GET", "data mgmt"), "/v1/config/reload": ("POST", "data")} | KEPT
 COORDINATOR = {p: ("POST", "data") for p in INFER + POSTS}
-COORDINATOR |= {p: ("GET", "data") for p in INFO + ["/openapi.json", "/docs", "/proto", "/info", f"{M}/getSlotCount", "/health", "/health/timed",
+COORDINATOR |= {p: ("GET", "data") for p in INFO + ["/openapi.json", "/docs", "/proto", "/proto/generation.proto", "/info", f"{M}/getSlotCount", "/health", "/health/timed",
                                                    "/health/timed-5"]}
 COORDINATOR |= {p: ("GET", "data mgmt status") for p in PROBES + ["/v2/health/live", "/v2/health/ready", f"{M}/ready"]}
 COORDINATOR |= {p: ("GET", "mgmt") for p in ["/v1/status", "/v2/status"]}
