@@ -418,6 +418,7 @@ static void on_tick(void *arg) {
     if (due)
         co->next_poll_ms = now + (settled(co) ? (uint64_t)co->conf.sync_s * 1000 : 2 * TICK_MS);
     bool ready = controller_ready(co);
+    co->published |= ready;
     if (ready != co->was_ready) {
         log_info("controller", "event=%s",
                  ready ? "coordinator is ready" : "coordinator is not ready");

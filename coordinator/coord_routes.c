@@ -16,6 +16,7 @@
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/lora.h"
+#include "coordinator/mgmt_api.h"
 #include "coordinator/relay.h"
 #include "proto/json.h"
 
@@ -324,7 +325,7 @@ static void on_health(void *arg, struct http_x *x, const struct route_params *p)
     char body[512];
     int len;
     (void)p;
-    if (!co->stopping && controller_ready(co)) {
+    if (coord_serves_anything(co)) {
         len = snprintf(body, sizeof(body), "{\"status\":\"ok\"}");
         http_x_reply(x, 200, "application/json; charset=utf-8", body, (size_t)len);
         return;
@@ -353,7 +354,8 @@ static void on_slots(void *arg, struct http_x *x, const struct route_params *p) 
 }
 
 bool coord_serves_anything(const void *co) {
-    return controller_ready(co) && !((const struct coordinator *)co)->stopping;
+    const struct coordinator *c = co;
+    return controller_ready(c) && !c->stopping && !c->stands_by;
 }
 
 bool coord_has_model(const void *co, const char *name) {
@@ -413,7 +415,7 @@ static const struct route routes[] = {
     {0, NULL, NULL, NULL, 0},
 };
 static const struct route *const tables[] = {
-    routes, openapi_docs_routes, grpc_file_routes, grpc_reflect_routes, NULL,
+    routes, mgmt_api_routes, openapi_docs_routes, grpc_file_routes, grpc_reflect_routes, NULL,
 };
 
 static void reply_error(void *arg, struct http_x *x, int status, const char *text) {

@@ -40,6 +40,7 @@ const char *coord_not_ready(const struct coordinator *co) {
         {"MindIE-MS Coordinator is not ready: no decode instance serves",
          "MindIE-MS Coordinator is not ready: no prefill instance is linked to a decode instance"}};
     bool p = false, d = false;
+    if (co->stands_by) return "standby";
     if (strcmp(co->conf.error_format, "text") == 0) return "MindIE-MS Coordinator is not ready";
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
         if (!inst_serves(in, NULL)) continue;
@@ -87,7 +88,7 @@ static struct json_value *reasons_of(const struct coordinator *co) {
 }
 
 void coord_reply_readiness(struct coordinator *co, struct http_x *x, bool with_reasons) {
-    bool ready = !co->stopping && controller_ready(co);
+    bool ready = !co->stopping && !co->stands_by && controller_ready(co);
     size_t n_p = 0, n_d = 0;
     if (!ready) http_x_set_header(x, "Retry-After", "1");
     if (!with_reasons) {

@@ -60,7 +60,10 @@ struct coordinator {
     uint64_t term;      /* its rank among coordinators: instances obey the highest they have seen */
     bool roles_decided; /* first roles were given (plan.h) */
     bool was_ready;     /* in the controller's last tick */
-    uint64_t unready_ms; /* the first tick in which it was not any more; 0: there was none */
+    uint64_t unready_ms;    /* the first tick in which it was not any more; 0: there was none */
+    bool published;         /* an instance has served, or a list of them was pushed */
+    bool stands_by;         /* POST /backup_info: another coordinator takes the requests */
+    uint64_t received_seen; /* by the last GET /recvs_info */
     bool stopping;
     struct loop_timer *stop_timer;
     uint64_t stop_until_ms;

@@ -9,11 +9,9 @@
 enum { MOVE_AGAIN_MS = 1000 };
 
 const char *drain_why_name(enum drain_why why) {
-    static const char *const names[] = {[DRAIN_NONE] = "none",
-                                        [DRAIN_ORDER] = "order",
-                                        [DRAIN_SWITCH] = "switch",
-                                        [DRAIN_STOPPING] = "stopping",
-                                        [DRAIN_UNLISTED] = "unlisted"};
+    static const char *const names[] = {
+        [DRAIN_NONE] = "none",         [DRAIN_ORDER] = "order",       [DRAIN_SWITCH] = "switch",
+        [DRAIN_STOPPING] = "stopping", [DRAIN_UNLISTED] = "unlisted", [DRAIN_OFFLINE] = "offline"};
     return names[why];
 }
 
@@ -35,6 +33,7 @@ static enum drain_why why_of(const struct coordinator *co, const struct inst *in
     if (in->life.state == INST_LEAVING) return DRAIN_STOPPING;
     if (in->plan.place.next != ROLE_NONE) return DRAIN_SWITCH;
     if (in->drain.ordered) return DRAIN_ORDER;
+    if (in->drain.offline) return DRAIN_OFFLINE;
     if (in->from_table && in->gone_since_ms != 0 && planner_has_other(co, in))
         return DRAIN_UNLISTED;
     return DRAIN_NONE;
@@ -49,20 +48,33 @@ void drain_tick(struct coordinator *co, struct inst *in, uint64_t now_ms) {
                  : d->why == DRAIN_NONE ? "begins"
                                         : "goes_on",
                  drain_why_name(why != DRAIN_NONE ? why : d->why), in->ledger.tasks);
-        if (d->why == DRAIN_NONE) d->move_at_ms = now_ms + (uint64_t)co->conf.drain_soft_s * 1000;
+        if (d->why == DRAIN_NONE || d->why == DRAIN_OFFLINE)
+            d->move_at_ms = now_ms + (uint64_t)co->conf.drain_soft_s * 1000;
         d->why = why;
         d->empty = false;
     }
     if (why != DRAIN_NONE && in->life.state == INST_SERVING) (void)inst_step(in, INST_EV_DRAIN);
     if (why == DRAIN_NONE && in->life.state == INST_DRAINING) (void)inst_step(in, INST_EV_UNDRAIN);
     if (why == DRAIN_NONE) return;
-    if (now_ms >= d->move_at_ms) {
+    if (why != DRAIN_OFFLINE && now_ms >= d->move_at_ms) {
         d->move_at_ms = now_ms + MOVE_AGAIN_MS;
         drain_move(co, in);
     }
     bool empty = drain_is_empty(in);
     if (empty && !d->empty) log_info("drain", "id=%u event=empty", in->id);
     d->empty = empty;
+}
+
+void drain_offline(struct coordinator *co, uint32_t id, bool on) {
+    struct inst *in = registry_find(&co->reg, id);
+    if (in == NULL || in->drain.offline == on) {
+        if (in == NULL) log_warn("drain", "id=%u event=unknown_instance", id);
+        return;
+    }
+    log_info("drain", "id=%u event=%s", id, on ? "offline" : "online");
+    in->drain.offline = on;
+    drain_tick(co, in, clock_ms());
+    relay_schedule(co->relays);
 }
 
 enum err drain_order(struct coordinator *co, uint32_t id, bool on, bool force, struct errbuf *eb) {

@@ -12,13 +12,25 @@ struct coordinator;
 struct inst;
 
 /* Why an instance is being drained: an operator's order, a switch of its role, that it is being
- * stopped, that the rank table does not list it any more. */
-enum drain_why { DRAIN_NONE, DRAIN_ORDER, DRAIN_SWITCH, DRAIN_STOPPING, DRAIN_UNLISTED };
+ * stopped, that the rank table does not list it any more, that a controller took it offline: then
+ * what it has stays there. */
+enum drain_why {
+    DRAIN_NONE,
+    DRAIN_ORDER,
+    DRAIN_SWITCH,
+    DRAIN_STOPPING,
+    DRAIN_UNLISTED,
+    DRAIN_OFFLINE
+};
 const char *drain_why_name(enum drain_why why); /* "none", "order", "switch", .. */
 
 /* An operator's order, and its end. The last instance of its role needs force: what it has then
  * stays there. ERR_NOT_FOUND, ERR_CONFLICT: eb says why. */
 enum err drain_order(struct coordinator *co, uint32_t id, bool on, bool force, struct errbuf *eb);
+
+/* POST /v1/instances/offline and /online: nothing new there, what it has runs to its end; and the
+ * end of that. An unknown id is logged. */
+void drain_offline(struct coordinator *co, uint32_t id, bool on);
 
 /* In each tick: begins, moves what is left, notes the end. */
 void drain_tick(struct coordinator *co, struct inst *in, uint64_t now_ms);

@@ -34,6 +34,7 @@ enum inst_stream { STREAM_DOWN, STREAM_UP, STREAM_NONE };
 /* drain.c writes it. */
 struct inst_drain {
     bool ordered;       /* by an operator */
+    bool offline;       /* by a controller: drain_offline() */
     uint64_t term;      /* of the coordinator that said so last; 0: none has */
     enum drain_why why; /* DRAIN_NONE: it takes new work */
     bool empty;         /* nothing is left there */

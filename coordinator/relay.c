@@ -270,7 +270,7 @@ void relay_start(struct relay_set *s, struct http_x *x, const struct api_path *p
         turn_away(s, x, 503, "not_ready", "The service has been stopped");
         return;
     }
-    if (!controller_admits(co)) {
+    if (co->stands_by || !controller_admits(co)) {
         turn_away(s, x, 503, "not_ready", coord_not_ready(co));
         return;
     }
@@ -309,6 +309,12 @@ static bool is_next(struct relay *r, const struct dresult_frame *f) {
     }
     relay_report_fault(r, CAUSE_PIECES_LOST, "");
     lose_d(r, CAUSE_PIECES_LOST, LEFT_BOTH);
+    return false;
+}
+
+bool relay_uses_pair(const struct relay_set *s, uint32_t p_id, uint32_t d_id) {
+    for (const struct relay *r = s->first; r != NULL; r = r->next)
+        if (p_id != 0 && r->attempt.p_id == p_id && r->attempt.d_id == d_id) return true;
     return false;
 }
 

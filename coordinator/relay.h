@@ -57,6 +57,14 @@ struct relay_counts {
     uint64_t received, finished, failed, retried, cancelled, refused;
 };
 void relay_counts(const struct relay_set *s, struct relay_counts *out);
+/* Some request that runs has this P and this D. */
+bool relay_uses_pair(const struct relay_set *s, uint32_t p_id, uint32_t d_id);
+/* Tokens of a request, as a mean of the last thousand or two that were answered: of its prompts,
+ * by their characters and string_token_rate, and of its answers. 0: none was answered. */
+struct relay_lengths {
+    double input, output;
+};
+void relay_lengths(const struct relay_set *s, struct relay_lengths *mean);
 /* Of the model and its adapters. */
 struct model_stats;
 const struct model_stats *relay_stats(const struct relay_set *s);

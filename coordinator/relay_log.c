@@ -135,11 +135,28 @@ void relay_log_recovered(struct relay *r) {
              (unsigned long long)(us / 1000));
 }
 
+/* ---- lengths */
+
+static void note_lengths(const struct relay *r) {
+    struct length_sums *l = &r->set->lengths;
+    if (l->n == LENGTHS_MAX) *l = (struct length_sums){l->input / 2, l->output / 2, l->n / 2};
+    l->input += (double)r->n_chars / r->set->co->conf.string_token_rate;
+    l->output += (double)r->n_tokens;
+    l->n++;
+}
+
+void relay_lengths(const struct relay_set *s, struct relay_lengths *mean) {
+    const struct length_sums *l = &s->lengths;
+    *mean = (struct relay_lengths){0, 0};
+    if (l->n > 0) *mean = (struct relay_lengths){l->input / l->n, l->output / l->n};
+}
+
 /* ---- the record */
 
 void relay_log_end(struct relay *r, int status, enum cause cause) {
     struct relay_set *s = r->set;
     struct recent *e = &s->recent[s->n_recent++ % RECENT];
+    if (status == 200 && r->n_tokens > 0) note_lengths(r);
     recorder_end(s->co->recorder, r->id_text, status, cause_name(cause), r->n_lost + 1);
     free(e->lost);
     *e = (struct recent){

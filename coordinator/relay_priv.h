@@ -158,6 +158,13 @@ struct recent {
     unsigned n_lost;
 };
 
+/* Of requests that were answered; halved when there are LENGTHS_MAX. */
+enum { LENGTHS_MAX = 2000 };
+struct length_sums {
+    double input, output; /* tokens */
+    unsigned n;
+};
+
 struct relay_set {
     struct coordinator *co;
     struct relay *first;
@@ -174,6 +181,7 @@ struct relay_set {
     struct mem_guard memory;
     struct relay_counts counts;
     struct recent recent[RECENT];
+    struct length_sums lengths;
     size_t n_recent; /* ever written */
 };
 

@@ -405,7 +405,8 @@ enum error_style api_path_style(const char *path, enum error_style configured) {
     static const char *const control[] = {
         "/v1/instances/", "/v1/role/",   "/v1/engine-server/", "/v1/load_lora_adapter",
         "/v1/config",     "/v1/status",  "/v1/health",         "/v1/unload_lora_adapter",
-        "/v1/tokenizer",  "/v1/startup", "/v1/readiness"};
+        "/v1/tokenizer",  "/v1/startup", "/v1/readiness",      "/v1/coordinator_info",
+        "/v1/alarms",     "/v1/plan"};
     for (size_t i = 0; i < sizeof(control) / sizeof(control[0]); i++)
         if (strncmp(path, control[i], strlen(control[i])) == 0) return ERROR_STYLE_MINDIE;
     return configured;

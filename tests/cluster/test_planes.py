@@ -48,8 +48,10 @@ COORDINATOR = {p: ("POST", "data") for p in INFER + POSTS}
 COORDINATOR |= {p: ("GET", "data") for p in INFO + ["/openapi.json", "/docs", "/proto", "/proto/generation.proto", "/info", f"{M}/getSlotCount", "/health", "/health/timed",
                                                    "/health/timed-5"]}
 COORDINATOR |= {p: ("GET", "data mgmt status") for p in PROBES + ["/v2/health/live", "/v2/health/ready", f"{M}/ready"]}
-COORDINATOR |= {p: ("GET", "mgmt") for p in ["/v1/status", "/v2/status"]}
-COORDINATOR |= {p: ("POST", "mgmt") for p in ["/v1/instances/register", "/v1/instances/role"]}
+COORDINATOR |= {p: ("GET", "mgmt") for p in ["/v1/status", "/v2/status", "/v1/alarms", "/v1/instances/tasks", "/v1/coordinator_info", "/recvs_info",
+                                                   "/recvs_metrics"]}
+COORDINATOR |= {p: ("POST", "mgmt") for p in [f"/v1/instances/{x}" for x in ("register", "role", "drain", "undrain", "offline", "online", "query_tasks")]
+                + ["/backup_info"]}
 COORDINATOR |= {"/metrics": ("GET", "metrics"), "/v1/config": ("GET", "data"), "/v1/config/reload": ("POST", "data")} | KEPT
 for table in (INSTANCE, COORDINATOR):
     table["/api/delete"] = ("DELETE", "data")

@@ -212,7 +212,7 @@ static void types_of_bodies(void **state) {
 
 static void control_paths_keep_the_reference_s_errors(void **state) {
     (void)state;
-    static const char *const control[] = {"/v1/instances/register", "/v1/role/prefill",
+    static const char *const control[] = {"/v1/instances/register", "/v1/coordinator_info",
                                           "/v1/load_lora_adapter", "/v1/tokenizer"};
     static const char *const openai[] = {"/v1/chat/completions", "/v1/models", "/v1/models/role/",
                                          "/v1/embeddings"};

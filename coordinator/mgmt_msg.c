@@ -1,0 +1,126 @@
+/* mgmt_msg: the bodies and the query of cluster-api 6.5. */
+#include "coordinator/mgmt_msg.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "proto/json.h"
+
+/* The root object of a body. */
+static enum err read_object(struct json_value **root, const char *body, size_t n,
+                            struct errbuf *eb) {
+    const enum err e = json_read(root, body, n, NULL, eb);
+    if (e != ERR_OK) return e;
+    if (json_is(*root, json_type_object)) return ERR_OK;
+    json_put(*root);
+    *root = NULL;
+    return err_set(eb, ERR_INVALID, "the body must be an object");
+}
+
+static enum err refuse(struct errbuf *eb, const struct json_value *v, const char *name,
+                       const char *rule) {
+    char lit[64];
+    json_literal(lit, sizeof(lit), v);
+    return err_set(eb, ERR_INVALID, "%s must be %s, got %s", name, rule, lit);
+}
+
+static enum err read_id(const struct json_value *o, const char *key, uint32_t *id,
+                        struct errbuf *eb) {
+    struct json_value *v = NULL;
+    uint64_t got = 0;
+    if (json_get(o, key, &v) == JSON_ABSENT) return err_set(eb, ERR_INVALID, "%s is missing", key);
+    if (json_as_u64(v, &got) != JSON_OK || got > UINT32_MAX)
+        return refuse(eb, v, key, "an integer from 0 to 4294967295");
+    *id = (uint32_t)got;
+    return ERR_OK;
+}
+
+static enum err read_bool(const struct json_value *o, const char *key, bool *b, struct errbuf *eb) {
+    struct json_value *v = NULL;
+    if (json_get(o, key, &v) == JSON_ABSENT) return err_set(eb, ERR_INVALID, "%s is missing", key);
+    return json_as_bool(v, b) == JSON_OK ? ERR_OK : refuse(eb, v, key, "a boolean");
+}
+
+static enum err read_ids(struct mgmt_ids *out, const struct json_value *root, struct errbuf *eb) {
+    struct json_value *arr = NULL, *v = NULL;
+    if (json_get(root, "ids", &v) == JSON_ABSENT) return err_set(eb, ERR_INVALID, "ids is missing");
+    if (json_as_arr(v, &arr) != JSON_OK)
+        return refuse(eb, v, "ids", "an array of ids of instances");
+    const size_t n = json_arr_len(arr);
+    if (n > INSTANCES_MAX)
+        return err_set(eb, ERR_TOO_LARGE, "ids must have at most %d entries, got %zu",
+                       INSTANCES_MAX, n);
+    for (out->n = 0; out->n < n; out->n++) {
+        uint64_t id;
+        v = json_arr_at(arr, out->n);
+        if (json_as_u64(v, &id) != JSON_OK || id > UINT32_MAX) {
+            char lit[64];
+            json_literal(lit, sizeof(lit), v);
+            return err_set(eb, ERR_INVALID,
+                           "ids[%zu] must be an integer from 0 to 4294967295, got %s", out->n, lit);
+        }
+        out->ids[out->n] = (uint32_t)id;
+    }
+    return ERR_OK;
+}
+
+enum err mgmt_ids_parse(struct mgmt_ids *out, const char *body, size_t n, struct errbuf *eb) {
+    struct json_value *root = NULL;
+    out->n = 0;
+    enum err e = read_object(&root, body, n, eb);
+    if (e == ERR_OK) e = read_ids(out, root, eb);
+    json_put(root);
+    return e;
+}
+
+enum err mgmt_pair_parse(struct mgmt_pair *out, const char *body, size_t n, struct errbuf *eb) {
+    struct json_value *root = NULL, *v = NULL;
+    uint64_t type = 0;
+    memset(out, 0, sizeof(*out));
+    enum err e = read_object(&root, body, n, eb);
+    if (e == ERR_OK) e = read_id(root, "p_id", &out->p_id, eb);
+    if (e == ERR_OK) e = read_id(root, "d_id", &out->d_id, eb);
+    if (e == ERR_OK && json_get(root, "role_change_type", &v) == JSON_ABSENT)
+        e = err_set(eb, ERR_INVALID, "role_change_type is missing");
+    if (e == ERR_OK && (json_as_u64(v, &type) != JSON_OK || type > 1))
+        e = refuse(eb, v, "role_change_type", "0 (P becomes D) or 1 (D becomes P)");
+    out->d_changes = type == 1;
+    json_put(root);
+    return e;
+}
+
+enum err mgmt_backup_parse(struct mgmt_backup *out, const char *body, size_t n, struct errbuf *eb) {
+    struct json_value *root = NULL;
+    memset(out, 0, sizeof(*out));
+    enum err e = read_object(&root, body, n, eb);
+    if (e == ERR_OK) e = read_bool(root, "is_master", &out->is_master, eb);
+    if (e == ERR_OK) e = read_bool(root, "is_abnormal", &out->is_abnormal, eb);
+    if (e == ERR_OK) e = read_bool(root, "is_random_pick", &out->is_random_pick, eb);
+    json_put(root);
+    return e;
+}
+
+/* Of the value of a parameter, up to its end. */
+static int64_t id_of(const char *s, size_t n) {
+    uint64_t id = 0;
+    if (n == 0 || n > 10) return -1;
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] < '0' || s[i] > '9') return -1;
+        id = id * 10 + (uint64_t)(s[i] - '0');
+    }
+    return id <= UINT32_MAX ? (int64_t)id : -1;
+}
+
+enum err mgmt_tasks_parse(struct mgmt_tasks *out, const char *query, struct errbuf *eb) {
+    out->n = 0;
+    for (const char *p = query; *p != '\0';) {
+        const size_t n = strcspn(p, "&");
+        if (n >= 3 && memcmp(p, "id=", 3) == 0) {
+            if (out->n == MGMT_TASKS_MAX)
+                return err_set(eb, ERR_TOO_LARGE, "id must be given at most %d times",
+                               MGMT_TASKS_MAX);
+            out->ids[out->n++] = id_of(p + 3, n - 3);
+        }
+        p += n + (p[n] == '&');
+    }
+    return ERR_OK;
+}
