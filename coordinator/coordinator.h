@@ -95,6 +95,14 @@ struct alarm_of controller_alarm_of(const struct inst *in);
 /* ---- planner.c: what they are to be */
 /* Makes the next plan (plan.h) of what is known of the instances, and begins what is new in it. */
 void planner_run(struct coordinator *co);
+/* What plan_make() is shown, as it is now. ERR_NO_MEMORY: *f is empty. */
+struct planner_facts {
+    struct plan plan;
+    struct plan_conf conf;
+    uint32_t *links;
+};
+enum err planner_facts(struct coordinator *co, struct planner_facts *f);
+void planner_facts_free(struct planner_facts *f);
 /* Says, and raises or clears the alarm, that an instance stands in for a role that has nobody left.
  */
 void planner_stands_in(struct coordinator *co, struct inst *in, bool on);
@@ -102,6 +110,9 @@ void planner_stands_in(struct coordinator *co, struct inst *in, bool on);
  * ERR_NOT_FOUND, ERR_CONFLICT (eb says why). */
 enum err planner_switch(struct coordinator *co, uint32_t id, enum inst_role role, bool force,
                         struct errbuf *eb);
+/* The same without doing it. */
+enum err planner_may_switch(const struct coordinator *co, uint32_t id, enum inst_role role,
+                            bool force, struct errbuf *eb);
 /* Puts the plan, the orders and the term into the store. */
 void planner_keep(struct coordinator *co);
 /* A switch that did not come about in its time is off. */
@@ -140,6 +151,9 @@ void coord_reply_alarms(const struct coordinator *co, struct http_x *x);
  * words alone). Static. */
 const char *coord_not_ready(const struct coordinator *co);
 void coord_reply_readiness(struct coordinator *co, struct http_x *x, bool with_reasons);
+
+/* ---- plan_route.c: GET /v1/plan, what the planner would do and why */
+void plan_route(struct coordinator *co, struct http_x *x);
 
 /* ---- health_timed.c: one token on a pair within so many seconds */
 void health_timed(struct coordinator *co, struct http_x *x, const char *seconds);

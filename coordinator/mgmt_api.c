@@ -112,6 +112,11 @@ static void on_info(void *arg, struct http_x *x, const struct route_params *p) {
     reply_json(x, 200, &b);
 }
 
+static void on_plan(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    plan_route(arg, x);
+}
+
 /* ---- one coordinator of two */
 
 static void on_recvs(void *arg, struct http_x *x, const struct route_params *p) {
@@ -155,6 +160,7 @@ const struct route mgmt_api_routes[] = {
     {PLANE_MGMT, "GET", "/v1/instances/tasks", on_tasks, 0},
     {PLANE_MGMT, "POST", "/v1/instances/query_tasks", on_query_tasks, SMALL_BODY},
     {PLANE_MGMT, "GET", "/v1/coordinator_info", on_info, 0},
+    {PLANE_MGMT, "GET", "/v1/plan", on_plan, 0},
     {PLANE_MGMT, "GET", "/recvs_info", on_recvs, 0},
     {PLANE_MGMT, "GET", "/recvs_metrics", on_recvs, 0},
     {PLANE_MGMT, "POST", "/backup_info", on_backup, SMALL_BODY},

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "proto/json.h"
+#include "proto/status_msg.h"
 
 /* The root object of a body. */
 static enum err read_object(struct json_value **root, const char *body, size_t n,
@@ -123,4 +124,58 @@ enum err mgmt_tasks_parse(struct mgmt_tasks *out, const char *query, struct errb
         p += n + (p[n] == '&');
     }
     return ERR_OK;
+}
+
+/* One parameter of GET /v1/plan. */
+static enum err read_plan(struct mgmt_plan *out, const char *name, const char *value,
+                          struct errbuf *eb) {
+    if (strcmp(name, "id") == 0) {
+        const int64_t id = id_of(value, strlen(value));
+        if (id < 0)
+            return err_set(eb, ERR_INVALID,
+                           "id must be an integer from 0 to 4294967295, got \"%s\"", value);
+        out->id = (uint32_t)id;
+        out->asks = true;
+    } else if (strcmp(name, "name") == 0) {
+        if (!instance_name_ok(value))
+            return err_set(eb, ERR_INVALID,
+                           "name must be 1 to %d characters of A-Z, a-z, 0-9, . : _ -, got \"%s\"",
+                           INSTANCE_NAME_BYTES_MAX, value);
+        memcpy(out->name, value, strlen(value) + 1);
+        out->asks = true;
+    } else if (strcmp(name, "role") == 0) {
+        out->role = inst_role_parse(value);
+        if (out->role != ROLE_PREFILL && out->role != ROLE_DECODE)
+            return err_set(eb, ERR_INVALID, "role must be prefill or decode, got \"%s\"", value);
+    } else if (strcmp(name, "force") == 0) {
+        out->force = strcmp(value, "true") == 0;
+        if (!out->force && strcmp(value, "false") != 0)
+            return err_set(eb, ERR_INVALID, "force must be true or false, got \"%s\"", value);
+    } else {
+        return err_set(eb, ERR_INVALID, "unknown parameter \"%s\": id, name, role, force are known",
+                       name);
+    }
+    return ERR_OK;
+}
+
+enum err mgmt_plan_parse(struct mgmt_plan *out, const char *query, struct errbuf *eb) {
+    memset(out, 0, sizeof(*out));
+    for (const char *p = query; *p != '\0';) {
+        char part[INSTANCE_NAME_BYTES_MAX + 32];
+        const size_t n = strcspn(p, "&");
+        if (n >= sizeof(part))
+            return err_set(eb, ERR_TOO_LARGE, "a parameter must have at most %zu bytes, got %zu",
+                           sizeof(part) - 1, n);
+        memcpy(part, p, n);
+        part[n] = '\0';
+        char *value = strchr(part, '=');
+        if (value != NULL) *value++ = '\0';
+        if (n > 0) {
+            const enum err e = read_plan(out, part, value != NULL ? value : "", eb);
+            if (e != ERR_OK) return e;
+        }
+        p += n + (p[n] == '&');
+    }
+    if (out->asks == (out->role != ROLE_NONE)) return ERR_OK;
+    return err_set(eb, ERR_INVALID, out->asks ? "role is missing" : "id or name is missing");
 }

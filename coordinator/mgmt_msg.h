@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include "proto/err.h"
 #include "proto/limits.h"
+#include "proto/role_msg.h"
 
 enum { MGMT_TASKS_MAX = 100 }; /* instances that one GET /v1/instances/tasks may ask for */
 
@@ -38,5 +39,16 @@ struct mgmt_tasks {
     int64_t ids[MGMT_TASKS_MAX];
 };
 enum err mgmt_tasks_parse(struct mgmt_tasks *out, const char *query, struct errbuf *eb);
+
+/* GET /v1/plan, and what it would be like if an instance had another role: ?id=11&role=decode, or
+ * name in place of id, and force=true. Nothing else may be there. */
+struct mgmt_plan {
+    bool asks; /* for an instance */
+    uint32_t id;
+    char name[INSTANCE_NAME_BYTES_MAX + 1]; /* "": by id */
+    enum inst_role role;
+    bool force;
+};
+enum err mgmt_plan_parse(struct mgmt_plan *out, const char *query, struct errbuf *eb);
 
 #endif

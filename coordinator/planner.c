@@ -125,33 +125,48 @@ static const struct plan_node *find(const struct plan *p, uint32_t id) {
     return bsearch(&id, p->nodes, p->n, sizeof(*p->nodes), by_id);
 }
 
-void planner_run(struct coordinator *co) {
-    const struct plan_conf conf = conf_of(&co->conf);
+enum err planner_facts(struct coordinator *co, struct planner_facts *f) {
     const uint64_t now = clock_ms();
     size_t n_links = 0, i = 0;
-    if (co->reg.n == 0) return;
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
         note_closed(in, now);
         n_links += in->facts.status.n_links;
     }
-    struct plan plan = {.nodes = calloc(co->reg.n, sizeof(*plan.nodes)),
-                        .n = co->reg.n,
-                        .started_ms = co->started_ms,
-                        .decided = co->roles_decided};
-    uint32_t *links = calloc(n_links + 1, sizeof(*links)), *next_link = links;
-    if (plan.nodes != NULL && links != NULL) {
-        for (const struct inst *in = co->reg.first; in != NULL; in = in->next, i++) {
-            plan.nodes[i] = node_of(co, in, next_link);
-            next_link += plan.nodes[i].n_links;
-        }
-        if (plan_make(&plan, &conf, now) == ERR_OK) {
-            co->roles_decided = plan.decided;
-            for (struct inst *in = co->reg.first; in != NULL; in = in->next)
-                take(co, in, find(&plan, in->id));
-        }
+    *f = (struct planner_facts){.conf = conf_of(&co->conf),
+                                .plan = {.nodes = calloc(co->reg.n + 1, sizeof(*f->plan.nodes)),
+                                         .n = co->reg.n,
+                                         .started_ms = co->started_ms,
+                                         .decided = co->roles_decided},
+                                .links = calloc(n_links + 1, sizeof(*f->links))};
+    if (f->plan.nodes == NULL || f->links == NULL) {
+        planner_facts_free(f);
+        return ERR_NO_MEMORY;
     }
-    free(plan.nodes);
-    free(links);
+    uint32_t *next_link = f->links;
+    for (const struct inst *in = co->reg.first; in != NULL; in = in->next, i++) {
+        f->plan.nodes[i] = node_of(co, in, next_link);
+        next_link += f->plan.nodes[i].n_links;
+    }
+    return ERR_OK;
+}
+
+void planner_facts_free(struct planner_facts *f) {
+    free(f->plan.nodes);
+    free(f->links);
+    memset(f, 0, sizeof(*f));
+}
+
+void planner_run(struct coordinator *co) {
+    struct planner_facts f;
+    const uint64_t now = clock_ms();
+    if (co->reg.n == 0) return;
+    if (planner_facts(co, &f) != ERR_OK) return;
+    if (plan_make(&f.plan, &f.conf, now) == ERR_OK) {
+        co->roles_decided = f.plan.decided;
+        for (struct inst *in = co->reg.first; in != NULL; in = in->next)
+            take(co, in, find(&f.plan, in->id));
+    }
+    planner_facts_free(&f);
 }
 
 /* ---- for the next coordinator */
@@ -194,22 +209,20 @@ bool planner_can_spare(const struct coordinator *co, const struct inst *in) {
     return false;
 }
 
-enum err planner_switch(struct coordinator *co, uint32_t id, enum inst_role role, bool force,
-                        struct errbuf *eb) {
-    struct inst *in = registry_find(&co->reg, id);
+/* It has the role, or gets it as its first one. */
+static bool needs_no_switch(const struct inst *in, enum inst_role role) {
+    return in->plan.place.role == role || in->plan.place.role == ROLE_NONE;
+}
+
+enum err planner_may_switch(const struct coordinator *co, uint32_t id, enum inst_role role,
+                            bool force, struct errbuf *eb) {
+    const struct inst *in = registry_find(&co->reg, id);
     if (in == NULL) return err_set(eb, ERR_NOT_FOUND, "id must be a known instance, got %u", id);
     if (role != ROLE_PREFILL && role != ROLE_DECODE)
         return err_set(eb, ERR_INVALID, "role must be prefill or decode");
     if (!co->conf.controller_enabled)
         return err_set(eb, ERR_CONFLICT, "controller.enabled is false: roles come from elsewhere");
-    if (in->plan.place.role == role ||
-        in->plan.place.role == ROLE_NONE) { /* has it, or gets it as its first one */
-        in->plan.place.role = role;
-        in->plan.place.next = ROLE_NONE;
-        drain_tick(co, in, clock_ms());
-        planner_run(co);
-        return ERR_OK;
-    }
+    if (needs_no_switch(in, role)) return ERR_OK;
     if (!in->facts.online || !inst_answers(in) || in->life.state == INST_LEAVING)
         return err_set(eb, ERR_CONFLICT, "instance %u does not answer", id);
     if (!force && !planner_has_other(co, in))
@@ -217,7 +230,22 @@ enum err planner_switch(struct coordinator *co, uint32_t id, enum inst_role role
             eb, ERR_CONFLICT,
             "instance %u is the last %s instance; \"force\": true switches it all the same", id,
             inst_role_name(in->plan.place.role));
-    begin_switch(co, in, role, force, "order");
+    return ERR_OK;
+}
+
+enum err planner_switch(struct coordinator *co, uint32_t id, enum inst_role role, bool force,
+                        struct errbuf *eb) {
+    const enum err e = planner_may_switch(co, id, role, force, eb);
+    struct inst *in = registry_find(&co->reg, id);
+    if (e != ERR_OK) return e;
+    if (needs_no_switch(in, role)) {
+        in->plan.place.role = role;
+        in->plan.place.next = ROLE_NONE;
+        drain_tick(co, in, clock_ms());
+        planner_run(co);
+    } else {
+        begin_switch(co, in, role, force, "order");
+    }
     return ERR_OK;
 }
 

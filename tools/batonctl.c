@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include "common/base/build.h"
 #include "common/base/log.h"
@@ -267,20 +268,137 @@ static int cmd_drain(const struct target *t, const char *id, bool on, bool force
     return rc;
 }
 
-static int cmd_role(const struct target *t, const char *id, const char *role, bool force) {
+/* ---- the plan */
+
+static void print_change(const struct json_value *o) {
+    struct json_value *from = NULL, *to = NULL;
+    json_get_obj(o, "from", &from);
+    json_get_obj(o, "to", &to);
+    bool stands_in = false;
+    json_get_bool(to, "standsIn", &stands_in);
+    if (strcmp(str(from, "role"), str(to, "role")) != 0)
+        printf("  %s becomes %s (%s before)", str(o, "name"), str(to, "role"), str(from, "role"));
+    else if (num(from, "group") != num(to, "group"))
+        printf("  %s goes from group %lld to group %lld", str(o, "name"), num(from, "group"),
+               num(to, "group"));
+    else
+        printf("  %s %s for the other role", str(o, "name"),
+               stands_in ? "stands in" : "stands in no more");
+    printf(": %s\n", str(o, "why"));
+}
+
+static int print_plan(const char *body, size_t n) {
+    struct json_value *root = NULL, *changes, *unmet, *ratio = NULL;
+    bool decides = true;
+    if (json_read(&root, body, n, NULL, NULL) != ERR_OK ||
+        json_get_arr(root, "changes", &changes) != JSON_OK ||
+        json_get_arr(root, "unmet", &unmet) != JSON_OK) {
+        fprintf(stderr, "batonctl: the answer is not a plan (is this the coordinator's management "
+                        "port?)\n");
+        json_put(root);
+        return 1;
+    }
+    json_get_bool(root, "decides", &decides);
+    json_get_obj(root, "ratio", &ratio);
+    if (!decides) printf("roles come from another controller (controller.enabled is false)\n");
+    const size_t n_changes = json_arr_len(changes);
+    if (n_changes == 0)
+        printf("nothing changes (ratio %lld:%lld)\n", num(ratio, "prefill"), num(ratio, "decode"));
+    else if (real(root, "inSeconds") > 0)
+        printf("in %.1f s, if nothing else happens:\n", real(root, "inSeconds"));
+    else
+        printf("now:\n");
+    for (size_t i = 0; i < n_changes; i++) print_change(json_arr_at(changes, i));
+    for (size_t i = 0; i < json_arr_len(unmet); i++) {
+        const struct json_value *o = json_arr_at(unmet, i);
+        printf("group %lld has no %s instance at work: %s\n", num(o, "group"), str(o, "role"),
+               str(o, "why"));
+    }
+    json_put(root);
+    return 0;
+}
+
+/* path: what it would be like after an order, or what is. */
+static int show_plan(const struct target *t, const char *path, bool json) {
     struct ask a;
+    if (!ask(&a, "GET", t, path, NULL)) return 1;
+    int rc = 0;
+    if (a.status != 200)
+        rc = print_error(&a);
+    else if (json)
+        printf("%s\n", a.body);
+    else
+        rc = print_plan(a.body, a.len);
+    free(a.body);
+    return rc;
+}
+
+static int suppose_role(const struct target *t, const char *id, const char *role, bool force) {
+    char path[256];
+    const bool number = id[strspn(id, "0123456789")] == 0;
+    snprintf(path, sizeof(path), "/v1/plan?%s=%s&role=%s&force=%s", number ? "id" : "name", id,
+             role, force ? "true" : "false");
+    printf("if %s was %s:\n", id, role);
+    fflush(stdout);
+    return show_plan(t, path, false);
+}
+
+struct role_order {
+    const char *id, *role;
+    bool force, dry_run;
+};
+
+static int cmd_role(const struct target *t, const struct role_order *o) {
+    struct ask a;
+    const char *id = o->id, *role = o->role;
+    const bool force = o->force;
     char body[200], member[128];
     if (!name_member(member, id)) return 2;
     if (strcmp(role, "prefill") != 0 && strcmp(role, "decode") != 0) {
         fprintf(stderr, "batonctl: role must be prefill or decode, got %s\n", role);
         return 2;
     }
+    if (o->dry_run) return suppose_role(t, id, role, force);
     snprintf(body, sizeof(body), "{%s,\"role\":\"%s\",\"force\":%s}", member, role,
              force ? "true" : "false");
     if (!ask(&a, "POST", t, "/v1/instances/role", body)) return 1;
     int rc = a.status == 200 ? 0 : print_error(&a);
     if (rc == 0)
         printf("instance %s becomes %s; `batonctl status` shows when it serves\n", id, role);
+    free(a.body);
+    return rc;
+}
+
+/* ---- alarms */
+
+static int print_alarms(const char *body, size_t n) {
+    struct json_value *root = NULL;
+    if (json_read(&root, body, n, NULL, NULL) != ERR_OK || !json_is(root, json_type_array)) {
+        fprintf(stderr, "batonctl: the answer is no list of alarms\n");
+        json_put(root);
+        return 1;
+    }
+    if (json_arr_len(root) == 0) printf("no alarms\n");
+    for (size_t i = 0; i < json_arr_len(root); i++) {
+        const struct json_value *o = json_arr_at(root, i);
+        const time_t s = (time_t)(num(o, "occurUtc") / 1000);
+        struct tm tm;
+        char when[32] = "";
+        if (gmtime_r(&s, &tm) != NULL) strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", &tm);
+        printf("%s %-7s %s %s, reason %lld (%s): %s%s%s\n", when,
+               num(o, "cleared") != 0 ? "cleared" : "raised", str(o, "alarmId"),
+               str(o, "alarmName"), num(o, "reasonId"), str(o, "probableCause"), str(o, "moi"),
+               str(o, "additionalInformation")[0] != 0 ? ": " : "",
+               str(o, "additionalInformation"));
+    }
+    json_put(root);
+    return 0;
+}
+
+static int cmd_alarms(const struct target *t) {
+    struct ask a;
+    if (!ask(&a, "GET", t, "/v1/alarms", NULL)) return 1;
+    const int rc = a.status == 200 ? print_alarms(a.body, a.len) : print_error(&a);
     free(a.body);
     return rc;
 }
@@ -326,8 +444,13 @@ static int usage(int status) {
         "requests\n"
         "       batonctl [OPTIONS] request [ID]        the way of a request: P, D, KV moved "
         "(default: the last one)\n"
-        "       batonctl [OPTIONS] role NAME prefill|decode [--force]  changes the role of an "
-        "instance\n"
+        "       batonctl [OPTIONS] plan [--json]       what the planner would change, now or "
+        "later, and why; changes nothing\n"
+        "       batonctl [OPTIONS] alarms              the last alarms, newest first\n"
+        "       batonctl [OPTIONS] role NAME prefill|decode [--force] [--dry-run]  changes the "
+        "role of an instance; --dry-run:\n"
+        "                                              says what would follow, and changes "
+        "nothing\n"
         "       batonctl [OPTIONS] drain NAME [--force]  gives it no new work; what it has ends "
         "there, "
         "or goes on elsewhere\n"
@@ -381,10 +504,27 @@ static int run(const struct target *t, int argc, char **argv) {
     if (argc > 0 && strcmp(argv[0], "request") == 0 && argc <= 2)
         return cmd_request(t, argc > 1 ? argv[1] : NULL);
     if (argc > 2 && strcmp(argv[0], "role") == 0) {
-        bool force = argc > 3 && strcmp(argv[3], "--force") == 0;
-        if (3 + force != argc) return usage(2);
-        return cmd_role(t, argv[1], argv[2], force);
+        struct role_order o = {.id = argv[1], .role = argv[2]};
+        for (int i = 3; i < argc; i++) {
+            bool *flag = strcmp(argv[i], "--force") == 0     ? &o.force
+                         : strcmp(argv[i], "--dry-run") == 0 ? &o.dry_run
+                                                             : NULL;
+            if (flag == NULL || *flag) return usage(2);
+            *flag = true;
+        }
+        return cmd_role(t, &o);
     }
+    if (argc > 0 && strcmp(argv[0], "plan") == 0) {
+        bool json = false;
+        for (int i = 1; i < argc; i++) {
+            if (strcmp(argv[i], "--json") == 0)
+                json = true;
+            else if (strcmp(argv[i], "--dry-run") != 0) /* it never does anything else */
+                return usage(2);
+        }
+        return show_plan(t, "/v1/plan", json);
+    }
+    if (argc == 1 && strcmp(argv[0], "alarms") == 0) return cmd_alarms(t);
     if (argc > 1 && strcmp(argv[0], "drain") == 0) {
         bool force = argc > 2 && strcmp(argv[2], "--force") == 0;
         return 2 + force == argc ? cmd_drain(t, argv[1], true, force) : usage(2);

@@ -15,6 +15,7 @@ static void require(int ok) {
 
 static void read_query(const char *p, size_t n) {
     struct mgmt_tasks t;
+    struct mgmt_plan plan;
     struct errbuf eb = {0};
     char *query = malloc(n + 1);
     require(query != NULL);
@@ -23,6 +24,11 @@ static void read_query(const char *p, size_t n) {
     require(mgmt_tasks_parse(&t, query, &eb) == ERR_OK || eb.text[0] != 0);
     require(t.n <= MGMT_TASKS_MAX);
     for (size_t i = 0; i < t.n; i++) require(t.ids[i] >= -1 && t.ids[i] <= UINT32_MAX);
+    if (mgmt_plan_parse(&plan, query, &eb) == ERR_OK)
+        require(plan.asks == (plan.role != ROLE_NONE) &&
+                memchr(plan.name, 0, sizeof(plan.name)) != NULL);
+    else
+        require(eb.text[0] != 0);
     free(query);
 }
 

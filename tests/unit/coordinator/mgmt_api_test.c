@@ -197,9 +197,50 @@ static void stands_by(void **state) {
     fc_close();
 }
 
+/* Nothing changes by it, and an order that would be refused is refused. */
+static void the_plan(void **state) {
+    struct client c;
+    (void)state;
+    fc_start(CONF, 1, 2);
+    gets("/v1/plan", 200,
+         "{\"decides\":true,\"ratio\":{\"prefill\":1,\"decode\":1},\"inSeconds\":0.0,"
+         "\"changes\":[],\"unmet\":[]}");
+    gets("/v1/plan?id=2&role=prefill", 200,
+         "{\"decides\":true,\"ratio\":{\"prefill\":1,\"decode\":1},\"inSeconds\":0.0,"
+         "\"changes\":[],\"unmet\":[]}");
+    static const struct {
+        const char *query;
+        int status;
+        const char *text;
+    } rows[] = {
+        {"id=9&role=decode", 404, "id must be a known instance, got 9"},
+        {"name=nobody&role=decode", 404, "name must be that of one instance"},
+        {"id=1&role=decode", 409, "instance 1 is the last prefill instance"},
+        {"id=1&role=none", 422, "role must be prefill or decode"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char path[128];
+        snprintf(path, sizeof(path), "/v1/plan?%s", rows[i].query);
+        client_ask(&c, "GET", path, "", "");
+        run_until(client_done, &c);
+        assert_int_equal(client_status(&c), rows[i].status);
+        assert_non_null(strstr(c.in.data, rows[i].text));
+        client_close(&c);
+    }
+    client_ask(&c, "GET", "/v1/plan?id=1&role=decode&force=true", "", "");
+    run_until(client_done, &c);
+    assert_int_equal(client_status(&c), 200); /* labels are static: nobody can take its place */
+    assert_non_null(strstr(c.in.data, "\"unmet\":[{\"group\":1,\"role\":\"prefill\",\"why\":"));
+    client_close(&c);
+    assert_int_equal(fake_inst(&fc.fakes[0])->plan.place.role, ROLE_PREFILL);
+    assert_int_equal(fake_inst(&fc.fakes[0])->plan.place.next, ROLE_NONE);
+    fc_close();
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(too_early), cmocka_unit_test(a_request),
-                                       cmocka_unit_test(beside_a_drain),
-                                       cmocka_unit_test(wrong_bodies), cmocka_unit_test(stands_by)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(too_early),      cmocka_unit_test(a_request),
+        cmocka_unit_test(beside_a_drain), cmocka_unit_test(wrong_bodies),
+        cmocka_unit_test(stands_by),      cmocka_unit_test(the_plan)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

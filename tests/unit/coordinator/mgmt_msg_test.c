@@ -137,8 +137,41 @@ static void queries(void **state) {
     buf_free(&b);
 }
 
+static void plans(void **state) {
+    struct mgmt_plan p;
+    static const struct bad bad[] = {
+        {"id=x&role=decode", "id must be an integer from 0 to 4294967295, got \"x\""},
+        {"id=4294967296&role=decode", "id must be an integer"},
+        {"id=1", "role is missing"},
+        {"role=decode", "id or name is missing"},
+        {"id=1&role=flex", "role must be prefill or decode, got \"flex\""},
+        {"name=a%20b&role=decode", "name must be 1 to"},
+        {"name=&role=decode", "name must be 1 to"},
+        {"id=1&role=decode&force=1", "force must be true or false, got \"1\""},
+        {"id=1&role=decode&x", "unknown parameter \"x\""},
+    };
+    (void)state;
+    assert_int_equal(mgmt_plan_parse(&p, "", &eb), ERR_OK);
+    assert_false(p.asks);
+    assert_int_equal(mgmt_plan_parse(&p, "&id=7&role=decode&&force=true", &eb), ERR_OK);
+    assert_true(p.asks && p.id == 7 && p.name[0] == 0 && p.role == ROLE_DECODE && p.force);
+    assert_int_equal(mgmt_plan_parse(&p, "role=prefill&name=10.0.0.1:1025&force=false", &eb),
+                     ERR_OK);
+    assert_string_equal(p.name, "10.0.0.1:1025");
+    assert_true(p.role == ROLE_PREFILL && !p.force);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_int_equal(mgmt_plan_parse(&p, bad[i].body, &eb), ERR_INVALID);
+        if (strstr(eb.text, bad[i].text) == NULL) fail_msg("%s: \"%s\"", bad[i].body, eb.text);
+    }
+    char query[INSTANCE_NAME_BYTES_MAX + 64] = "name=";
+    memset(query + 5, 'a', INSTANCE_NAME_BYTES_MAX + 40);
+    assert_int_equal(mgmt_plan_parse(&p, query, &eb), ERR_TOO_LARGE);
+    assert_non_null(strstr(eb.text, "a parameter must have at most"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lists_of_ids), cmocka_unit_test(pairs),
-                                       cmocka_unit_test(backups), cmocka_unit_test(queries)};
+                                       cmocka_unit_test(backups), cmocka_unit_test(queries),
+                                       cmocka_unit_test(plans)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
