@@ -55,13 +55,13 @@ ORACLE_TEXT := chat_template
 ORACLE_GUIDE := guide_walk
 
 # ---- benchmarks: tests/bench/NAME.c, linked with every floor of the instance
-BENCH := bench_body bench_machine bench_forward bench_lookup bench_sample bench_tokenizer bench_engine bench_guide bench_kv_parts bench_kv_link bench_relay bench_relay_tls
+BENCH := bench_body bench_machine bench_forward bench_lookup bench_sample bench_tokenizer bench_engine bench_guide bench_kv_parts bench_kv_link bench_relay bench_relay_tls bench_turns
 
 include tests/build.mk
 
 # ---- what one types
 .PHONY: all daemons unit-bins deps deps-test deps-lint demo run test check-unit check-fuzz check-oracle check-cluster \
-        abuse chaos check-asan check-tsan lint format bench install uninstall clean
+        abuse chaos check-asan check-tsan lint format bench bench-peer install uninstall clean
 .DEFAULT_GOAL := all
 PY := /usr/bin/python3
 
@@ -142,6 +142,11 @@ bench:
 	@tools/deps.sh build test bench
 	@$(MAKE) -s -j$$(nproc) daemons $(BENCH_BINS) $(BUILD)/tests/oracle/logits
 	@tests/bench/run.sh
+# Beside llama.cpp, of which PEER names a source or build tree: make bench-peer PEER=PATH [PARTS="dense-Q8_0 embed"]
+bench-peer:
+	@tools/deps.sh build test bench
+	@$(MAKE) -s -j$$(nproc) daemons $(BUILD)/tests/bench/bench_turns $(BUILD)/tests/bench/peer_clock.so $(BUILD)/tests/oracle/logits
+	@PEER="$(PEER)" BUILD="$(BUILD)" $(PY) tests/bench/peer.py $(PARTS)
 
 install: daemons
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/baton

@@ -114,6 +114,9 @@ $(BUILD)/tests/unit/coordinator/recorder_test $(BUILD)/tests/unit/tools/replay_t
 
 BENCH_BINS := $(patsubst %,$(BUILD)/tests/bench/%,$(BENCH))
 $(foreach b,$(BENCH),$(eval $(call link_rule,$(BUILD)/tests/bench/$(b),$(BUILD)/tests/bench/$(b).o $(call obj,coordinator/body_look) $(O_INSTANCE),$(LIBS_ALL))))
+$(BUILD)/tests/bench/peer_clock.so: tests/bench/peer_clock.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -fPIC -shared -o $@ $<
 $(BUILD)/tests/bench/bench_relay $(BUILD)/tests/bench/bench_relay_tls: $(call obj,tests/bench/relay_parts)
 
 ORACLE_BINS := $(patsubst %,$(BUILD)/tests/oracle/%,$(ORACLE))

@@ -98,9 +98,10 @@ def out_of_reach(b):
     return b["ok"] is False and b["allowed"] is not None and b["allowed"] < b["bar"]
 
 
-def judge(rows):
+def judge(rows, table=None):
+    """The bars of a table, or of this release, beside rows."""
     out, rows = [], {r["name"]: r for r in rows}
-    for pattern, kind, bars, text in BARS:
+    for pattern, kind, bars, text in table or BARS:
         before, group, after = re.fullmatch(r"(.*)\((.*)\)(.*)", pattern).groups()
         for word in group.split("|"):
             row = rows.get(before + word + after, {})

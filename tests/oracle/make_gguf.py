@@ -109,7 +109,7 @@ def read_blocks(kind, b):
 # ---- writing
 def blocks_of(kind, values, rng):
     """(bytes, values as read back) of a matrix."""
-    _, elements, size = TYPES[kind]
+    elements = TYPES[kind][1]
     if kind == "F32":
         a = values.astype(np.float32)
         return a.tobytes(), a.astype(np.float64)
@@ -120,19 +120,23 @@ def blocks_of(kind, values, rng):
         u = values.astype(np.float32).view(np.uint32)
         u = ((u + 0x7FFF + ((u >> 16) & 1)) >> 16).astype(np.uint16)
         return u.tobytes(), (u.astype(np.uint32) << 16).view(np.float32).astype(np.float64).reshape(values.shape)
-    n = values.size // elements
-    b = rng.integers(0, 256, (n, size), dtype=np.uint8)
-    spread = float(np.std(values))
+    b = random_blocks(kind, values.size // elements, float(np.std(values)), rng)
+    return b.tobytes(), read_blocks(kind, b).reshape(values.shape)
+
+
+def random_blocks(kind, n, spread, rng):
+    """n blocks of a quantised type, uint8 [n][bytes]: random bits under scales that make values about as large as spread."""
+    b = rng.integers(0, 256, (n, TYPES[kind][2]), dtype=np.uint8)
     if kind == "MXFP4":
         b[:, 0] = 127 + round(math.log2(spread / 3)) + rng.integers(-1, 2, n)
-    else:
-        places, top = SCALES[kind]
-        for at in places:
-            scale = (spread * 2 / top * (0.5 + rng.random(n))).astype(np.float16)
-            if at != places[0] and kind in ("Q4_1", "Q5_1"):
-                scale = (-spread * (0.5 + rng.random(n))).astype(np.float16)
-            b[:, at:at + 2] = scale.view(np.uint8).reshape(n, 2)
-    return b.tobytes(), read_blocks(kind, b).reshape(values.shape)
+        return b
+    places, top = SCALES[kind]
+    for at in places:
+        scale = (spread * 2 / top * (0.5 + rng.random(n))).astype(np.float16)
+        if at != places[0] and kind in ("Q4_1", "Q5_1"):
+            scale = (-spread * (0.5 + rng.random(n))).astype(np.float16)
+        b[:, at:at + 2] = scale.view(np.uint8).reshape(n, 2)
+    return b
 
 
 # ---- quantising: to the nearest, with the scale that the largest value of a group asks for
@@ -198,14 +202,23 @@ def fit_q4_k(x):
     return b
 
 
-FITS = {"Q3_K": fit_q3_k, "Q4_K": fit_q4_k, "Q6_K": fit_q6_k}
+def fit_q8_0(x):
+    g = x.reshape(-1, 32)
+    d = (np.abs(g).max(1) / 127).astype(np.float16)
+    b = np.zeros((len(g), 34), np.uint8)
+    put_f16(b, 0, d)
+    b[:, 2:] = np.rint(g / np.maximum(d.astype(np.float64), 1e-30)[:, None]).clip(-127, 127).astype(np.int8).view(np.uint8)
+    return b
+
+
+FITS = {"Q3_K": fit_q3_k, "Q4_K": fit_q4_k, "Q6_K": fit_q6_k, "Q8_0": fit_q8_0}
 
 
 def fitted(kind, values, rng):
     """As blocks_of(), but near the values given; types that FITS lacks as there."""
     if kind not in FITS:
         return blocks_of(kind, values, rng)
-    b = FITS[kind](values.astype(np.float64).reshape(-1, 256))
+    b = FITS[kind](values.astype(np.float64).reshape(-1, TYPES[kind][1]))
     return b.tobytes(), read_blocks(kind, b).reshape(values.shape)
 
 
@@ -230,17 +243,25 @@ def packed_pair(key, kind, value):
     return out + struct.pack("<I", number) + struct.pack(form, value)
 
 
+def tensor_size(shape, kind):
+    _, elements, size = TYPES[kind]
+    return math.prod(shape) // elements * size
+
+
 def write_file(path, pairs, tensors):
-    """pairs: [(key, kind, value)]; tensors: [(name, shape slowest first, type, bytes)]."""
+    """pairs: [(key, kind, value)]; tensors: [(name, shape slowest first, type, bytes or what returns them)]."""
     head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(pairs)) + b"".join(packed_pair(*p) for p in pairs)
     at = 0
     for name, shape, kind, data in tensors:
         head += packed_string(name) + struct.pack("<I", len(shape)) + b"".join(struct.pack("<Q", n) for n in reversed(shape))
         head += struct.pack("<IQ", TYPES[kind][0], at)
-        at += -(-len(data) // ALIGN) * ALIGN
+        at += -(-(tensor_size(shape, kind) if callable(data) else len(data)) // ALIGN) * ALIGN
     with open(path, "wb") as f:
         f.write(head + b"\0" * (-len(head) % ALIGN))
-        for _, _, _, data in tensors:
+        for _, shape, kind, data in tensors:
+            if callable(data):
+                data = data()
+                assert len(data) == tensor_size(shape, kind)
             f.write(data + b"\0" * (-len(data) % ALIGN))
 
 

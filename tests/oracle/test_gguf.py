@@ -121,7 +121,7 @@ def test_the_layers_say_what_a_model_is_kept_as(tmp_path, vocabulary):
 
 
 # What the types may cost fable, of perplexity: at least and at most.
-COSTS = {"Q6_K": (-0.006, 0.006), "Q4_K": (0, 0.05), "Q3_K": (0.01, 0.3)}
+COSTS = {"Q8_0": (-0.006, 0.006), "Q6_K": (-0.006, 0.006), "Q4_K": (0, 0.05), "Q3_K": (0.01, 0.3)}
 
 
 def test_perplexity_of_the_bundled_model_in_k_types(tmp_path):
