@@ -96,6 +96,7 @@ enum api {
     API_CAIKIT_GRPC,
     API_INFER,      /* inference.GRPCInferenceService */
     API_INFER_REST, /* .../infer with tensors by their names */
+    API_INFER_TEXT, /* .../generate, .../generate_stream with inputs by their names */
     API_COUNT,
 };
 
@@ -155,7 +156,8 @@ enum {
     TENSOR_BINARY_SHIFT = 10,
     TENSOR_BINARY_ALL = 63 << TENSOR_BINARY_SHIFT,
     TENSOR_NO_MAIN = 1 << 16, /* the text or the ids are not answered */
-    TENSOR_MAX = (1 << 17) - 1,
+    TENSOR_AT_END = 1 << 17,  /* a stream has one event, when the answer is complete */
+    TENSOR_MAX = (1 << 18) - 1,
 };
 
 /* The bit of TENSOR_BINARY_ALL that belongs to an output: one of the first five, or 0, the text or
@@ -196,7 +198,7 @@ struct infer_answer {
     bool drop_reasoning; /* include_reasoning false */
     bool hide_context;   /* Ollama: the answer does not list its tokens */
     char *output_name;   /* Triton token */
-    uint32_t tensors;    /* API_INFER, API_INFER_REST: TENSOR_.. */
+    uint32_t tensors;    /* API_INFER, API_INFER_REST, API_INFER_TEXT: TENSOR_.. */
     /* Responses */
     char *echoed;   /* JSON object of the request's members that the answer repeats */
     bool summary;   /* reasoning is also shown as its summary */

@@ -186,7 +186,8 @@ static void note_failures(struct answer *a, struct buf *out) {
 void answer_emit(struct choice *c, bool more, struct buf *out) {
     struct answer *a = c->a;
     bool waits = more && c->finish == FINISH_NONE && !a->ops->every_token && !a->ops->blocks;
-    waits = waits || (c->req->sampling.beam && c->finish == FINISH_NONE);
+    const bool at_end = (c->req->answer.tensors & TENSOR_AT_END) != 0;
+    waits = waits || ((c->req->sampling.beam || at_end) && c->finish == FINISH_NONE);
     if (a->req->answer.stream && !waits) {
         if (a->ranked && a->n_live == 0)
             emit_all(a, out);

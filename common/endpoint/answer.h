@@ -119,7 +119,7 @@ struct answer_ops {
 extern const struct answer_ops answer_chat, answer_completions, answer_tgi, answer_vllm,
     answer_native, answer_triton_token, answer_triton_text, answer_anthropic, answer_responses,
     answer_ollama_chat, answer_ollama_generate, answer_llamacpp, answer_tgis, answer_caikit,
-    answer_caikit_grpc, answer_infer, answer_infer_rest;
+    answer_caikit_grpc, answer_infer, answer_infer_rest, answer_infer_text;
 
 /* ---- pieces of JSON (answer_json.c) */
 void put_cstr(struct buf *out, const char *s); /* as a JSON string; NULL: null */

@@ -286,6 +286,42 @@ static void rest_body(struct answer *a, struct buf *out) {
     tensors_free(&t);
 }
 
+/* ---- the text of generate: outputs by their names, one element as itself */
+
+static void put_text_answer(struct buf *out, const struct infer_req *req,
+                            struct choice *const *shown, size_t n) {
+    struct tensors t = {.n = 0};
+    add_outputs(&t, shown, n);
+    buf_putc(out, '{');
+    if (req->answer.echoed != NULL) buf_printf(out, "\"id\":%s,", req->answer.echoed);
+    buf_puts(out, "\"model_name\":");
+    put_cstr(out, req->head.model);
+    buf_puts(out, ",\"model_version\":\"1\"");
+    for (size_t i = 0; i < t.n; i++) {
+        const struct output *o = &t.all[i];
+        out->failed = out->failed || o->bytes.failed;
+        buf_printf(out, ",\"%s\":%s", o->name, o->n == 1 ? "" : "[");
+        if (!o->bytes.failed) put_data(out, o);
+        if (o->n != 1) buf_putc(out, ']');
+    }
+    buf_putc(out, '}');
+    tensors_free(&t);
+}
+
+static void text_event(struct choice *c, struct buf *out) {
+    struct choice *one[] = {c};
+    buf_puts(out, "data: ");
+    put_text_answer(out, c->req, one, 1);
+    buf_puts(out, "\n\n");
+}
+
+static void text_body(struct answer *a, struct buf *out) {
+    put_text_answer(out, a->shown[0]->req, a->shown, a->n_shown);
+}
+
+const struct answer_ops answer_infer_text = {
+    .frames = API_FRAMES_SSE, .controls = true, .event = text_event, .body = text_body};
+
 const struct answer_ops answer_infer_rest = {
     .frames = API_FRAMES_TENSORS, .controls = true, .body = rest_body, /* it never streams */
 };

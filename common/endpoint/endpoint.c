@@ -355,6 +355,8 @@ static bool open_body(struct ep_read *r) {
     if (tensors && r->in->meta.json_bytes[0] != '\0') r->fam = ep_family_of(r->ep, API_INFER_REST);
     if (!parse_object(r)) return false;
     if (tensors && ep_infer_is_tensors(r)) r->fam = ep_family_of(r->ep, API_INFER_REST);
+    if (path->api == API_TRITON_TEXT && ep_infer_is_text(r))
+        r->fam = ep_family_of(r->ep, API_INFER_TEXT);
     r->no_json = r->body == NULL;
     if (path->stream == API_STREAM_BY_DIALECT) return open_by_dialect(r);
     if (path->root_array) return open_root(r);

@@ -329,6 +329,10 @@ bool ep_infer_read(struct ep_read *r);
  * tail_len. */
 bool ep_infer_is_tensors(const struct ep_read *r);
 bool ep_infer_split(struct ep_read *r, struct ep_body *b);
+bool ep_infer_text_read(struct ep_read *r);
+/* POST /v2/models/{m}/generate and /generate_stream (ep_infer_text.c): whether the body is one of
+ * Triton's generate extension, else it is the reference's. */
+bool ep_infer_is_text(const struct ep_read *r);
 bool ep_native_read(struct ep_read *r);
 bool ep_native_combine(struct ep_read *r);
 bool ep_triton_token_read(struct ep_read *r);

@@ -33,6 +33,7 @@ static uint64_t token_bytes(const struct infer_req *req, uint64_t n_top) {
         return req->answer.details ? FEWEST("{\"text\":\"\",\"logprob\":0,\"rank\":0},") : 0;
     case API_INFER:
     case API_INFER_REST:
+    case API_INFER_TEXT:
         if ((req->answer.tensors & TENSOR_LOGPROBS) == 0) return 0;
         return 2 + (n_top + 1) * FEWEST("\"0\":{\"logprob\":0,\"decoded_token\":\"\"}");
     case API_TGI:

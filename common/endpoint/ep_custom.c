@@ -460,13 +460,15 @@ static bool bad_word(struct ep_read *r, const char *s, size_t n) {
     struct id_list plain = {0}, after = {0};
     struct buf b = BUF_INIT;
     size_t lead = strspn(s, " \t\r\n");
-    bool good =
-        tokenizer_encode(tok, s + lead, n - lead, false, BAD_WORDS_IDS_MAX, &plain) == ERR_OK;
+    enum err e = tokenizer_encode(tok, s + lead, n - lead, false, BAD_WORDS_IDS_MAX, &plain);
     buf_putc(&b, ' ');
     buf_append(&b, s + lead, n - lead);
-    good = good && !b.failed &&
-           tokenizer_encode(tok, b.data, b.len, false, BAD_WORDS_IDS_MAX, &after) == ERR_OK;
-    if (!good)
+    if (b.failed) e = ERR_NO_MEMORY;
+    if (e == ERR_OK) e = tokenizer_encode(tok, b.data, b.len, false, BAD_WORDS_IDS_MAX, &after);
+    bool good = e == ERR_OK;
+    if (e == ERR_NO_MEMORY)
+        ep_fail_memory(r);
+    else if (!good)
         ep_fail(r, 422, "The text of bad_words cannot be tokenised");
     else if (plain.n > 0)
         good = push_word(r, &plain) &&

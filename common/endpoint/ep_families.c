@@ -49,9 +49,9 @@ enum { MAX_NEW_TOKENS_DEFAULT = 20, INFER_TOKENS_DEFAULT = 16 };
         .read = ep_caikit_read, .combine = ep_tgis_combine, .answer = answer_,                     \
     }
 
-#define INFER_ROW(api_, ...)                                                                       \
+#define INFER_ROW(api_, input_, read_, ...)                                                        \
     {                                                                                              \
-        .api = api_, .input = "inputs", .new_tokens_default = INFER_TOKENS_DEFAULT,                \
+        .api = api_, .input = input_, .new_tokens_default = INFER_TOKENS_DEFAULT,                  \
         .guides = GUIDES_VLLM,                                                                     \
         .text_length = "text_input must have 1 to {max} characters, got {len}",                    \
         .token_count = "text_input must have 1 to 1048576 tokens, got {got}",                      \
@@ -59,7 +59,7 @@ enum { MAX_NEW_TOKENS_DEFAULT = 20, INFER_TOKENS_DEFAULT = 16 };
         .nbest = {.below_n =                                                                       \
                       "best_of must be greater than or equal to n, but best_of is {b}, n is "      \
                       "{n}."},                                                                     \
-        .read = ep_infer_read, .answer = __VA_ARGS__,                                              \
+        .read = read_, .answer = __VA_ARGS__,                                                      \
     }
 
 const struct family ep_families[FAM_COUNT] = {
@@ -254,8 +254,11 @@ const struct family ep_families[FAM_COUNT] = {
         },
     [FAM_CAIKIT] = CAIKIT_ROW(API_CAIKIT, &answer_caikit),
     [FAM_CAIKIT_GRPC] = CAIKIT_ROW(API_CAIKIT_GRPC, &answer_caikit_grpc),
-    [FAM_INFER] = INFER_ROW(API_INFER, &answer_infer),
-    [FAM_INFER_REST] = INFER_ROW(API_INFER_REST, &answer_infer_rest, .all_are_400 = true),
+    [FAM_INFER] = INFER_ROW(API_INFER, "inputs", ep_infer_read, &answer_infer),
+    [FAM_INFER_REST] =
+        INFER_ROW(API_INFER_REST, "inputs", ep_infer_read, &answer_infer_rest, .all_are_400 = true),
+    [FAM_INFER_TEXT] = INFER_ROW(API_INFER_TEXT, "text_input", ep_infer_text_read,
+                                 &answer_infer_text, .all_are_400 = true),
 };
 
 /* The family of an api; chat has the one the configuration chose. */

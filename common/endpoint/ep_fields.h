@@ -29,6 +29,7 @@ enum fam {
     FAM_CAIKIT_GRPC,
     FAM_INFER,
     FAM_INFER_REST,
+    FAM_INFER_TEXT,
     FAM_COUNT,
 };
 

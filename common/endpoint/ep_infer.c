@@ -4,143 +4,24 @@
  * what is to be answered, or nothing. */
 #include <stdio.h>
 #include <string.h>
-#include "common/endpoint/ep.h"
+#include "common/endpoint/ep_infer_names.h"
 #include "common/endpoint/ep_infer_tensor.h"
 
 enum {
     ID_BYTES_MAX = 256,
     INPUTS_MAX = 64,
     LISTED_MAX = 65536, /* elements of all lists together */
-    US_PER_S = 1000000,
-    TIMEOUT_S_MAX = 65535
 };
 
 struct reading {
-    struct ep_read *r;
-    const char *model;
+    struct infer_asked asked;
     struct json_value *prompt; /* lent by r->held: texts; NULL: none, or ids, which are in r->ids */
     bool is_ids;
     bool is_rest; /* a body of REST; else a message */
     struct infer_tail tail;
     uint32_t binary; /* of REST: outputs that are answered in bytes unless they say no */
     size_t listed;   /* elements of lists so far */
-    uint64_t given;  /* options: a bit for the first of the names of each */
-    bool stream, exclude_given, exclude;
 };
-
-/* ---- names */
-
-/* What a name means. The same names are members of `parameters` and of sampling_parameters. */
-enum role { ROLE_PARAM, ROLE_LIST, ROLE_FLAG, ROLE_NOTHING, ROLE_OWN };
-enum own {
-    OWN_STREAM,
-    OWN_EXCLUDE,
-    OWN_SAMPLING,
-    OWN_END_ID,
-    OWN_BEAMS,
-    OWN_TIMEOUT,
-    OWN_PRIORITY
-};
-
-static const struct name {
-    const char *name;
-    enum role role;
-    const char *as; /* the parameter */
-    uint32_t what;  /* of a flag the output; of ROLE_OWN which */
-} names[] = {
-    {"max_tokens", ROLE_PARAM, "max_tokens", 0},
-    {"max_new_tokens", ROLE_PARAM, "max_tokens", 0},
-    {"request_output_len", ROLE_PARAM, "max_tokens", 0},
-    {"temperature", ROLE_PARAM, "temperature", 0},
-    {"top_k", ROLE_PARAM, "top_k", 0},
-    {"runtime_top_k", ROLE_PARAM, "top_k", 0},
-    {"top_p", ROLE_PARAM, "top_p", 0},
-    {"runtime_top_p", ROLE_PARAM, "top_p", 0},
-    {"min_p", ROLE_PARAM, "min_p", 0},
-    {"repetition_penalty", ROLE_PARAM, "repetition_penalty", 0},
-    {"presence_penalty", ROLE_PARAM, "presence_penalty", 0},
-    {"frequency_penalty", ROLE_PARAM, "frequency_penalty", 0},
-    {"min_tokens", ROLE_PARAM, "min_tokens", 0},
-    {"seed", ROLE_PARAM, "seed", 0},
-    {"random_seed", ROLE_PARAM, "seed", 0},
-    {"n", ROLE_PARAM, "n", 0},
-    {"num_return_sequences", ROLE_PARAM, "n", 0},
-    {"best_of", ROLE_PARAM, "best_of", 0},
-    {"ignore_eos", ROLE_PARAM, "ignore_eos", 0},
-    {"skip_special_tokens", ROLE_PARAM, "skip_special_tokens", 0},
-    {"include_stop_str_in_output", ROLE_PARAM, "include_stop_str_in_output", 0},
-    {"logprobs", ROLE_PARAM, "top_logprobs", 0},
-    {"stop", ROLE_LIST, "stop", 0},
-    {"stop_words", ROLE_LIST, "stop", 0},
-    {"bad_words", ROLE_LIST, "bad_words", 0},
-    {"stop_token_ids", ROLE_LIST, "stop_token_ids", 0},
-    {"allowed_token_ids", ROLE_LIST, "allowed_token_ids", 0},
-    {"logit_bias", ROLE_PARAM, "logit_bias", 0},
-    {"guided_json", ROLE_PARAM, "guided_json", 0},
-    {"guided_regex", ROLE_PARAM, "guided_regex", 0},
-    {"guided_choice", ROLE_LIST, "guided_choice", 0},
-    {"guided_grammar", ROLE_PARAM, "guided_grammar", 0},
-    {"prompt_lookup_num_tokens", ROLE_PARAM, "prompt_lookup_num_tokens", 0},
-    {"return_finish_reason", ROLE_FLAG, NULL, TENSOR_FINISH_REASON},
-    {"return_cumulative_logprob", ROLE_FLAG, NULL, TENSOR_CUMULATIVE_LOGPROB},
-    {"return_logprobs", ROLE_FLAG, NULL, TENSOR_LOGPROBS},
-    {"return_log_probs", ROLE_FLAG, NULL, TENSOR_LOGPROBS},
-    {"return_num_input_tokens", ROLE_FLAG, NULL, TENSOR_N_INPUT},
-    {"return_num_output_tokens", ROLE_FLAG, NULL, TENSOR_N_OUTPUT},
-    {"stream", ROLE_OWN, NULL, OWN_STREAM},
-    {"streaming", ROLE_OWN, NULL, OWN_STREAM},
-    {"exclude_input_in_output", ROLE_OWN, NULL, OWN_EXCLUDE},
-    {"sampling_parameters", ROLE_OWN, NULL, OWN_SAMPLING},
-    {"end_id", ROLE_OWN, "stop_token_ids", OWN_END_ID},
-    {"beam_width", ROLE_OWN, NULL, OWN_BEAMS},
-    {"timeout", ROLE_OWN, NULL, OWN_TIMEOUT},
-    {"priority", ROLE_OWN, NULL, OWN_PRIORITY},
-    {"pad_id", ROLE_NOTHING, NULL, 0},
-    {"len_penalty", ROLE_NOTHING, NULL, 0}, /* of beams */
-    {"length_penalty", ROLE_NOTHING, NULL, 0},
-    {"attention_mask", ROLE_NOTHING, NULL, 0},
-    {"position_ids", ROLE_NOTHING, NULL, 0},
-    {"token_type_ids", ROLE_NOTHING, NULL, 0},
-    {"input_lengths", ROLE_NOTHING, NULL, 0},
-    {"beam_idx", ROLE_NOTHING, NULL, 0},
-};
-
-/* All of s[0..n) is the name, also where it holds a zero. */
-static bool is(const char *name, const char *s, size_t n) {
-    return strlen(name) == n && memcmp(name, s, n) == 0;
-}
-
-static const struct name *name_of(const char *s, size_t n) {
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (is(names[i].name, s, n)) return &names[i];
-    return NULL;
-}
-
-_Static_assert(sizeof(names) / sizeof(names[0]) <= 64, "a bit for each name");
-
-static bool is_same(const struct name *a, const struct name *b) {
-    if (a->as != NULL && b->as != NULL) return strcmp(a->as, b->as) == 0;
-    return a->as == b->as && a->role == b->role && a->what == b->what;
-}
-
-/* Of names that say the same the first. */
-static size_t first_of(const struct name *row) {
-    size_t i = 0;
-    while (!is_same(&names[i], row)) i++;
-    return i;
-}
-
-static bool fail_of(struct reading *t, const char *text, const char *name) {
-    return ep_fail_with(t->r, 422, text, "{name}", name, "{model}", t->model, NULL);
-}
-
-/* text names the value, and what it is. */
-static bool fail_value(struct reading *t, const char *text, const char *name,
-                       const struct json_value *v) {
-    char got[64];
-    json_literal(got, sizeof(got), v);
-    return ep_fail_with(t->r, 422, text, "{name}", name, "{got}", got, NULL);
-}
 
 /* text names the tensor, how many there are, and how many there may be. */
 static bool fail_number(struct reading *t, const char *text, const char *name, size_t n,
@@ -148,101 +29,8 @@ static bool fail_number(struct reading *t, const char *text, const char *name, s
     char got[24], most[24];
     snprintf(got, sizeof(got), "%zu", n);
     snprintf(most, sizeof(most), "%zu", max);
-    return ep_fail_with(t->r, 422, text, "{name}", name, "{got}", got, "{max}", most, "{model}",
-                        t->model, NULL);
-}
-
-static void set(struct reading *t, const char *key, struct json_value *v) {
-    json_obj_set(t->r->params, key, v);
-}
-
-/* ---- values */
-
-static bool take_flag(struct reading *t, const char *name, const struct json_value *v, bool *on) {
-    return json_as_bool(v, on) == JSON_OK ||
-           fail_value(t, "{name} must be a boolean, got {got}", name, v);
-}
-
-static bool take_named(struct reading *t, const struct name *row, const char *name,
-                       struct json_value *v);
-
-/* The vLLM backend's: a text that is an object. */
-static bool take_sampling(struct reading *t, const struct json_value *v) {
-    struct json_value *o = NULL;
-    bool good = json_is(v, json_type_string) &&
-                json_read(&o, json_str(v), json_str_len(v), NULL, NULL) == ERR_OK &&
-                json_is(o, json_type_object);
-    if (!good)
-        fail_value(t, "{name} must be the text of a JSON object, got {got}", "sampling_parameters",
-                   v);
-    json_obj_foreach(o, key, val) {
-        const struct name *row = name_of(key, strlen(key));
-        if (!good || val == NULL) continue;
-        good = row != NULL && row->role != ROLE_OWN
-                   ? take_named(t, row, key, val)
-                   : fail_of(t, "sampling_parameters: unexpected member '{name}'", key);
-    }
-    json_put(o);
-    return good;
-}
-
-static bool take_own(struct reading *t, const struct name *row, const char *name,
-                     struct json_value *v) {
-    uint64_t u = 0;
-    struct json_value *list;
-    switch ((enum own)row->what) {
-    case OWN_STREAM: return take_flag(t, name, v, &t->stream);
-    case OWN_EXCLUDE: t->exclude_given = true; return take_flag(t, name, v, &t->exclude);
-    case OWN_SAMPLING: return take_sampling(t, v);
-    case OWN_END_ID:
-        list = json_new_arr();
-        json_arr_add(list, json_ref(v));
-        set(t, row->as, list);
-        return true;
-    case OWN_BEAMS:
-        return (json_as_u64(v, &u) == JSON_OK && u == 1) ||
-               fail_value(t, "{name} must be 1, got {got}: beam search is not available here", name,
-                          v);
-    case OWN_TIMEOUT: /* microseconds */
-        if (json_as_u64(v, &u) != JSON_OK)
-            return fail_value(t, "{name} must be microseconds, 0 to 2^64-1, got {got}", name, v);
-        u = u / US_PER_S + (u % US_PER_S != 0);
-        if (u > 0) set(t, "timeout", json_new_i64(u > TIMEOUT_S_MAX ? TIMEOUT_S_MAX : (int64_t)u));
-        return true;
-    case OWN_PRIORITY: /* 0: the default */
-        if (json_as_u64(v, &u) != JSON_OK)
-            return fail_value(t, "{name} must be 0 to 2^64-1, got {got}", name, v);
-        if (u > 0) set(t, "priority", json_new_i64(u > 5 ? 5 : (int64_t)u));
-        return true;
-    }
-    return true;
-}
-
-/* An option is said once, by whatever name and in whatever place: of two nobody knows which is
- * meant. */
-static bool take_once(struct reading *t, const struct name *row, const char *name) {
-    const uint64_t bit = (uint64_t)1 << first_of(row);
-    if ((t->given & bit) != 0)
-        return fail_of(t, "{name} is given twice, or under two names: it must be given once", name);
-    t->given |= bit;
-    return true;
-}
-
-static bool take_named(struct reading *t, const struct name *row, const char *name,
-                       struct json_value *v) {
-    bool on = false;
-    if (row->role != ROLE_NOTHING && !take_once(t, row, name)) return false;
-    switch (row->role) {
-    case ROLE_LIST:
-    case ROLE_PARAM: set(t, row->as, json_ref(v)); return true;
-    case ROLE_FLAG:
-        if (!take_flag(t, name, v, &on)) return false;
-        if (on) t->r->req->answer.tensors |= row->what;
-        return true;
-    case ROLE_OWN: return take_own(t, row, name, v);
-    case ROLE_NOTHING: return true;
-    }
-    return true;
+    return ep_fail_with(t->asked.r, 422, text, "{name}", name, "{got}", got, "{max}", most,
+                        "{model}", t->asked.model, NULL);
 }
 
 /* ---- parameters of the request */
@@ -258,28 +46,31 @@ static struct json_value *choice_of(struct json_value *choice) {
 }
 
 static bool take_parameter(struct reading *t, const char *name, struct json_value *v) {
-    const struct name *row = name_of(name, strlen(name));
+    const struct infer_name *row = infer_name_of(name, strlen(name));
     bool on = false;
     if (!t->is_rest && strcmp(name, "triton_enable_empty_final_response") == 0) {
-        if (!take_flag(t, name, v, &on)) return false;
-        if (on) t->r->req->answer.tensors |= TENSOR_EMPTY_LAST;
+        if (!infer_take_flag(&t->asked, name, v, &on)) return false;
+        if (on) t->asked.r->req->answer.tensors |= TENSOR_EMPTY_LAST;
         return true;
     }
     if (strncmp(name, "triton_", 7) == 0)
-        return fail_of(t, "parameter keys starting with 'triton_' are reserved: '{name}'", name);
+        return infer_fail(&t->asked,
+                          "parameter keys starting with 'triton_' are reserved: '{name}'", name);
     if (t->is_rest && v != NULL && strcmp(name, "binary_data_output") == 0) {
-        if (!take_flag(t, name, v, &on)) return false;
+        if (!infer_take_flag(&t->asked, name, v, &on)) return false;
         t->binary = on ? TENSOR_BINARY_ALL : 0;
         return true;
     }
-    /* sequence_id and its kin, headers and what a model of its own would know */
-    return row == NULL || v == NULL || take_named(t, row, name, v);
+    if (v == NULL) return true;
+    if (row != NULL) return infer_take(&t->asked, row, name, v);
+    /* sequence_id and its kin, headers and what a model of its own would know are nothing here */
+    return infer_check_refused(&t->asked, name, v);
 }
 
 static bool take_parameters(struct reading *t) {
     struct json_value *params = NULL;
-    if (json_get_obj(t->r->body, "parameters", &params) == JSON_WRONG_TYPE)
-        return ep_fail(t->r, 422, "parameters must be an object");
+    if (json_get_obj(t->asked.r->body, "parameters", &params) == JSON_WRONG_TYPE)
+        return ep_fail(t->asked.r, 422, "parameters must be an object");
     json_obj_foreach(params, key, val) {
         if (!take_parameter(t, key, t->is_rest ? val : choice_of(val))) return false;
     }
@@ -292,12 +83,12 @@ static bool is_text_name(const char *s, size_t n) {
     static const char *const texts[] = {"text_input", "text",   "prompt", "inputs",
                                         "input_text", "INPUT0", "input-0"};
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
-        if (is(texts[i], s, n)) return true;
+        if (infer_is(texts[i], s, n)) return true;
     return false;
 }
 
 static bool is_ids_name(const char *s, size_t n) {
-    return is("input_ids", s, n) || is("input0", s, n) || is("tokens", s, n);
+    return infer_is("input_ids", s, n) || infer_is("input0", s, n) || infer_is("tokens", s, n);
 }
 
 /* Two bits: the type that ids are answered in. */
@@ -307,8 +98,8 @@ static uint32_t ids_type(const struct infer_type *type) {
 }
 
 static bool fail_read(struct reading *t, enum err e, const struct errbuf *eb) {
-    if (e == ERR_NO_MEMORY) return ep_fail_memory(t->r);
-    return ep_fail_with(t->r, 422, "{why}", "{why}", eb->text, NULL);
+    if (e == ERR_NO_MEMORY) return ep_fail_memory(t->asked.r);
+    return ep_fail_with(t->asked.r, 422, "{why}", "{why}", eb->text, NULL);
 }
 
 /* The elements, which live as long as the request is read. */
@@ -316,12 +107,12 @@ static bool read_values(struct reading *t, const struct infer_tensor *x,
                         struct json_value **values) {
     struct errbuf eb = {0};
     const enum err e = infer_tensor_values(x, values, &eb);
-    if (*values != NULL) json_arr_add(t->r->held, *values);
+    if (*values != NULL) json_arr_add(t->asked.r->held, *values);
     return e == ERR_OK || fail_read(t, e, &eb);
 }
 
 static bool take_ids(struct reading *t, const struct infer_tensor *x) {
-    const size_t max = (size_t)t->r->ep->conf.max_seq_len, rows = x->n / x->dims[x->rank - 1];
+    const size_t max = (size_t)t->asked.r->ep->conf.max_seq_len, rows = x->n / x->dims[x->rank - 1];
     struct errbuf eb = {0};
     if (rows != 1)
         return fail_number(t,
@@ -331,22 +122,22 @@ static bool take_ids(struct reading *t, const struct infer_tensor *x) {
     if (x->n > max)
         return fail_number(t, "inference input '{name}' has {got} ids, it may have 1 to {max}",
                            x->name, x->n, max);
-    const enum err e = infer_tensor_ids(x, &t->r->ids, &eb);
+    const enum err e = infer_tensor_ids(x, &t->asked.r->ids, &eb);
     if (e != ERR_OK) return fail_read(t, e, &eb);
     t->is_ids = true;
-    t->r->req->answer.tensors |= ids_type(x->type);
+    t->asked.r->req->answer.tensors |= ids_type(x->type);
     return true;
 }
 
 static bool take_prompt(struct reading *t, const struct infer_tensor *x) {
     if (t->prompt != NULL || t->is_ids)
-        return fail_of(t,
-                       "unexpected inference input '{name}' for model '{model}': there is a "
-                       "prompt already",
-                       x->name);
+        return infer_fail(&t->asked,
+                          "unexpected inference input '{name}' for model '{model}': there is a "
+                          "prompt already",
+                          x->name);
     if (x->n == 0)
-        return fail_of(t, "inference input '{name}' has 0 elements, a prompt has 1 at least",
-                       x->name);
+        return infer_fail(
+            &t->asked, "inference input '{name}' has 0 elements, a prompt has 1 at least", x->name);
     if (x->type->class == INFER_INTEGERS) return take_ids(t, x);
     if (x->n > PARTS_MAX)
         return fail_number(t,
@@ -356,7 +147,8 @@ static bool take_prompt(struct reading *t, const struct infer_tensor *x) {
     return read_values(t, x, &t->prompt);
 }
 
-static bool take_list(struct reading *t, const struct name *row, const struct infer_tensor *x) {
+static bool take_list(struct reading *t, const struct infer_name *row,
+                      const struct infer_tensor *x) {
     struct json_value *values;
     t->listed += x->n;
     if (t->listed > LISTED_MAX)
@@ -364,10 +156,11 @@ static bool take_list(struct reading *t, const struct name *row, const struct in
                            "inference input '{name}': the lists of a request have {got} elements "
                            "so far, they may have {max} together",
                            x->name, t->listed, LISTED_MAX);
-    return read_values(t, x, &values) && take_named(t, row, x->name, values);
+    return read_values(t, x, &values) && infer_take(&t->asked, row, x->name, values);
 }
 
-static bool take_option(struct reading *t, const struct name *row, const struct infer_tensor *x) {
+static bool take_option(struct reading *t, const struct infer_name *row,
+                        const struct infer_tensor *x) {
     struct json_value *values;
     struct errbuf eb = {0};
     if (row->role == ROLE_LIST) return take_list(t, row, x);
@@ -378,7 +171,8 @@ static bool take_option(struct reading *t, const struct name *row, const struct 
     if (x->n != 1)
         return fail_number(t, "inference input '{name}' must have one element, got {got}", x->name,
                            x->n, 1);
-    return read_values(t, x, &values) && take_named(t, row, x->name, json_arr_at(values, 0));
+    return read_values(t, x, &values) &&
+           infer_take(&t->asked, row, x->name, json_arr_at(values, 0));
 }
 
 /* By its name, else by its type: the only texts, or the only integers of a name nobody knows. Of
@@ -387,17 +181,18 @@ static bool take_tensor(struct reading *t, const struct infer_tensor *x, bool al
     const bool texts = x->type->class == INFER_TEXTS, ids = x->type->class == INFER_INTEGERS;
     const bool names_text = is_text_name(x->name, x->n_name),
                names_ids = is_ids_name(x->name, x->n_name);
-    const struct name *row = name_of(x->name, x->n_name);
+    const struct infer_name *row = infer_name_of(x->name, x->n_name);
     if ((names_text && texts) || (names_ids && ids)) return take_prompt(t, x);
     if (names_text || names_ids)
-        return ep_fail_with(t->r, 422,
+        return ep_fail_with(t->asked.r, 422,
                             "inference input '{name}' for model '{model}' has the wrong datatype: "
                             "it must be {want}, got {got}",
-                            "{name}", x->name, "{model}", t->model, "{want}",
+                            "{name}", x->name, "{model}", t->asked.model, "{want}",
                             names_text ? "BYTES" : "an integer type", "{got}", x->type->name, NULL);
     if (row != NULL) return take_option(t, row, x);
     if (alone && (texts || ids)) return take_prompt(t, x);
-    return fail_of(t, "unexpected inference input '{name}' for model '{model}'", x->name);
+    return infer_fail(&t->asked, "unexpected inference input '{name}' for model '{model}'",
+                      x->name);
 }
 
 /* Of names that nobody knows there is one. */
@@ -408,7 +203,7 @@ static bool is_alone(const struct json_value *inputs) {
         size_t len = 0;
         json_get_str(json_arr_at(inputs, i), "name", &s, &len);
         if (is_text_name(s, len) || is_ids_name(s, len)) return false;
-        n += name_of(s, len) == NULL;
+        n += infer_name_of(s, len) == NULL;
     }
     return n == 1;
 }
@@ -425,8 +220,8 @@ static bool check_tail(struct reading *t) {
 static bool take_inputs(struct reading *t) {
     struct json_value *inputs = NULL, *raw = NULL;
     struct errbuf eb = {0};
-    json_get_arr(t->r->body, "inputs", &inputs);
-    if (!t->is_rest) json_get_arr(t->r->body, "raw_input_contents", &raw);
+    json_get_arr(t->asked.r->body, "inputs", &inputs);
+    if (!t->is_rest) json_get_arr(t->asked.r->body, "raw_input_contents", &raw);
     const size_t n = json_arr_len(inputs), n_raw = json_arr_len(raw);
     if (n < 1 || n > INPUTS_MAX)
         return fail_number(t, "model '{model}' expects 1 to {max} inference inputs, got {got}", "",
@@ -441,15 +236,16 @@ static bool take_inputs(struct reading *t) {
         struct infer_tensor x;
         struct json_value *input = json_arr_at(inputs, i);
         const enum err e = t->is_rest
-                               ? infer_tensor_rest(&x, t->model, input, n == 1, &t->tail, &eb)
-                               : infer_tensor_head(&x, t->model, input,
+                               ? infer_tensor_rest(&x, t->asked.model, input, n == 1, &t->tail, &eb)
+                               : infer_tensor_head(&x, t->asked.model, input,
                                                    n_raw > 0 ? json_arr_at(raw, i) : NULL, &eb);
         if (e != ERR_OK) return fail_read(t, e, &eb);
         if (!take_tensor(t, &x, alone)) return false;
     }
     if (t->prompt == NULL && !t->is_ids)
-        return fail_of(
-            t, "expected inference input 'text_input' or 'input_ids' for model '{model}'", "");
+        return infer_fail(
+            &t->asked, "expected inference input 'text_input' or 'input_ids' for model '{model}'",
+            "");
     return check_tail(t);
 }
 
@@ -466,18 +262,19 @@ static uint32_t extra_of(const char *name, size_t n) {
                  {"num_input_tokens", TENSOR_N_INPUT},
                  {"num_output_tokens", TENSOR_N_OUTPUT}};
     for (size_t i = 0; i < sizeof(extra) / sizeof(extra[0]); i++)
-        if (is(extra[i].name, name, n)) return extra[i].what;
+        if (infer_is(extra[i].name, name, n)) return extra[i].what;
     return 0;
 }
 
 /* The main one may have any name; it is answered under that. */
 static bool take_main_output(struct reading *t, const char *name, size_t n, bool *main_named) {
-    struct infer_answer *a = &t->r->req->answer;
+    struct infer_answer *a = &t->asked.r->req->answer;
     if (*main_named || n == 0 || n > MODEL_NAME_BYTES_MAX || strlen(name) != n)
-        return fail_of(t, "unexpected inference output '{name}' for model '{model}'", name);
+        return infer_fail(&t->asked, "unexpected inference output '{name}' for model '{model}'",
+                          name);
     *main_named = true;
     a->output_name = ep_dup(name, n);
-    return a->output_name != NULL || ep_fail_memory(t->r);
+    return a->output_name != NULL || ep_fail_memory(t->asked.r);
 }
 
 /* How one is to be answered: in bytes or not, and nothing that is not done here. */
@@ -487,13 +284,16 @@ static bool take_manner_of(struct reading *t, const char *name, const struct jso
     bool on = false;
     json_get_obj(output, "parameters", &params);
     if (json_get(params, "shared_memory_region", &v) != JSON_ABSENT)
-        return fail_of(t, "inference output '{name}': shared memory is not available here", name);
+        return infer_fail(&t->asked,
+                          "inference output '{name}': shared memory is not available here", name);
     if (json_get(params, "classification", &v) != JSON_ABSENT)
-        return fail_of(t, "inference output '{name}': classification is not available here", name);
+        return infer_fail(&t->asked,
+                          "inference output '{name}': classification is not available here", name);
     if (!t->is_rest || json_get(params, "binary_data", &v) != JSON_OK) return true;
     if (json_as_bool(v, &on) != JSON_OK)
-        return fail_value(t, "inference output '{name}': binary_data must be a boolean, got {got}",
-                          name, v);
+        return infer_fail_value(
+            &t->asked, "inference output '{name}': binary_data must be a boolean, got {got}", name,
+            v);
     const uint32_t bit = tensor_binary_of(what);
     t->binary = on ? t->binary | bit : t->binary & ~bit;
     return true;
@@ -504,17 +304,17 @@ static bool take_output(struct reading *t, const struct json_value *output, bool
     size_t n = 0;
     json_get_str(output, "name", &name, &n);
     const uint32_t what = extra_of(name, n);
-    t->r->req->answer.tensors |= what;
+    t->asked.r->req->answer.tensors |= what;
     return (what != 0 || take_main_output(t, name, n, main_named)) &&
            take_manner_of(t, name, output, what);
 }
 
 static bool take_outputs(struct reading *t) {
-    struct infer_answer *a = &t->r->req->answer;
+    struct infer_answer *a = &t->asked.r->req->answer;
     struct json_value *outputs = NULL;
     bool main_named = false;
-    if (json_get_arr(t->r->body, "outputs", &outputs) == JSON_WRONG_TYPE)
-        return ep_fail(t->r, 422, "outputs must be an array");
+    if (json_get_arr(t->asked.r->body, "outputs", &outputs) == JSON_WRONG_TYPE)
+        return ep_fail(t->asked.r, 422, "outputs must be an array");
     for (size_t i = 0; i < json_arr_len(outputs); i++)
         if (!take_output(t, json_arr_at(outputs, i), &main_named)) return false;
     a->tensors |= t->binary;
@@ -522,18 +322,18 @@ static bool take_outputs(struct reading *t) {
     if (json_arr_len(outputs) > 0) a->tensors |= TENSOR_NO_MAIN; /* those that are named, no more */
     const char *name = t->is_ids ? "output_ids" : "text_output";
     a->output_name = ep_dup(name, strlen(name));
-    return a->output_name != NULL || ep_fail_memory(t->r);
+    return a->output_name != NULL || ep_fail_memory(t->asked.r);
 }
 
 /* ---- together */
 
 /* Of REST the path has named it. */
 static bool take_model(struct reading *t) {
-    struct ep_read *r = t->r;
+    struct ep_read *r = t->asked.r;
     const char *name = "";
     size_t n = 0;
     char why[400];
-    t->model = r->req->head.model;
+    t->asked.model = r->req->head.model;
     if (t->is_rest) return true;
     json_get_str(r->body, "model_name", &name, &n);
     if (!ep_infer_model(r->ep, r->body, "model_name", "model_version", why, sizeof(why)))
@@ -541,12 +341,12 @@ static bool take_model(struct reading *t) {
     if (!ep_names_served(r, name, n)) /* it has just been unloaded, or there is no memory */
         return ep_fail_with(r, 404, "Request for unknown model: '{name}' is not found", "{name}",
                             name, NULL);
-    t->model = r->req->head.model = ep_dup(name, n);
-    return t->model != NULL || ep_fail_memory(r);
+    t->asked.model = r->req->head.model = ep_dup(name, n);
+    return t->asked.model != NULL || ep_fail_memory(r);
 }
 
 static bool take_id(struct reading *t) {
-    struct ep_read *r = t->r;
+    struct ep_read *r = t->asked.r;
     const char *id = "";
     size_t n = 0;
     const enum json_got got = json_get_str(r->body, "id", &id, &n);
@@ -565,39 +365,39 @@ static bool take_id(struct reading *t) {
 
 /* How it is answered: as events where the client streams and wants them, else as one. */
 static bool take_manner(struct reading *t) {
-    struct ep_read *r = t->r;
+    struct ep_read *r = t->asked.r;
     struct infer_answer *a = &r->req->answer;
     const bool many = r->in->path->stream == API_STREAM_MANY;
-    if (t->stream && !many)
+    if (t->asked.stream && !many)
         return ep_fail(r, 422,
                        t->is_rest
                            ? "stream must be false here: generate_stream answers in pieces"
                            : "stream must be false here: ModelStreamInfer answers in pieces");
     if (many) a->tensors |= TENSOR_IN_STREAM;
-    r->stream = t->stream;
-    if (t->exclude_given && !t->exclude) {
-        if (t->stream)
+    r->stream = t->asked.stream;
+    if (t->asked.exclude_given && !t->asked.exclude) {
+        if (t->asked.stream)
             return ep_fail(r, 422, "exclude_input_in_output must be true where stream is");
-        set(t, "return_full_text", json_new_bool(true));
+        json_obj_set(t->asked.r->params, "return_full_text", json_new_bool(true));
     }
     struct json_value *v;
     const uint32_t probabilities = TENSOR_LOGPROBS | TENSOR_CUMULATIVE_LOGPROB;
     if ((a->tensors & probabilities) != 0 && json_get(r->params, "top_logprobs", &v) != JSON_OK)
-        set(t, "top_logprobs", json_new_i64(0));
+        json_obj_set(t->asked.r->params, "top_logprobs", json_new_i64(0));
     return true;
 }
 
 static bool several(struct reading *t, size_t n) {
     uint64_t choices = 1;
-    json_get_u64(t->r->params, "n", &choices);
-    if ((n > 1 || choices > 1) && t->stream)
-        return ep_fail(t->r, 422, "one prompt and one answer of it may be streamed");
+    json_get_u64(t->asked.r->params, "n", &choices);
+    if ((n > 1 || choices > 1) && t->asked.stream)
+        return ep_fail(t->asked.r, 422, "one prompt and one answer of it may be streamed");
     return choices <= 1 || !t->is_ids ||
-           ep_fail(t->r, 422, "of ids one answer is made, n must be 1");
+           ep_fail(t->asked.r, 422, "of ids one answer is made, n must be 1");
 }
 
 static bool take_prompts(struct reading *t) {
-    struct ep_read *r = t->r;
+    struct ep_read *r = t->asked.r;
     const size_t n = t->is_ids ? 1 : json_arr_len(t->prompt);
     if (!several(t, n)) return false;
     if (t->is_ids) return ep_check_token_count(r);
@@ -611,7 +411,7 @@ static bool take_prompts(struct reading *t) {
 }
 
 bool ep_infer_read(struct ep_read *r) {
-    struct reading t = {.r = r,
+    struct reading t = {.asked.r = r,
                         .is_rest = r->in->path->frames == API_FRAMES_TENSORS,
                         .tail = {r->tail != NULL ? r->tail : "", r->tail_len}};
     r->params = json_new_obj();

@@ -81,7 +81,7 @@ const struct ep_row ep_rows[P_COUNT] = {
         "Parameter 'repetition_penalty' must be in (0.0, {hi}], got {got}.", NULL,
         {OPENAI({0, 2, R_ON | R_LO_OPEN}), [FAM_CHAT_OWN] = {0, 2, R_ON | R_LO_OPEN}, [FAM_VLLM] = ABOVE_0, [FAM_TGI] = ABOVE_0,
          [FAM_NATIVE] = ABOVE_0, TRITON(ABOVE_0), [FAM_RESPONSES] = {0, 2, R_ON | R_LO_OPEN}, [FAM_INFER] = ABOVE_0,
-         [FAM_INFER_REST] = ABOVE_0},
+         [FAM_INFER_REST] = ABOVE_0, [FAM_INFER_TEXT] = ABOVE_0},
         .help = "Above 1: tokens of prompt and answer become less likely. 1: off."},
     [P_REPEAT_PENALTY] = {"repeat_penalty", T_F32, AT(repetition_penalty),
         "Parameter repeat_penalty must be above 0, got {got}.", NULL, ALL(ABOVE_0),
@@ -136,7 +136,7 @@ const struct ep_row ep_rows[P_COUNT] = {
          [FAM_RESPONSES] = CLOSED(1, STOP_STRING_UNITS_MAX), OLLAMA(CLOSED(1, STOP_STRING_UNITS_MAX)),
          [FAM_TGIS] = CLOSED(1, 1024), [FAM_LLAMACPP] = CLOSED(1, STOP_STRING_UNITS_MAX),
          [FAM_CAIKIT] = CLOSED(1, 1024), [FAM_CAIKIT_GRPC] = CLOSED(1, 1024), [FAM_INFER] = CLOSED(1, STOP_STRING_UNITS_MAX),
-         [FAM_INFER_REST] = CLOSED(1, STOP_STRING_UNITS_MAX)},
+         [FAM_INFER_REST] = CLOSED(1, STOP_STRING_UNITS_MAX), [FAM_INFER_TEXT] = CLOSED(1, STOP_STRING_UNITS_MAX)},
         .help = "Texts that end the answer, which is cut before them. In a list each has at most 1024 characters, all together 32768.",
         .schema = "{\"oneOf\":[{\"type\":\"string\",\"minLength\":1,\"maxLength\":{hi}},"
                   "{\"type\":\"array\",\"maxItems\":{hi},\"items\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":1024}}]}"},
@@ -352,6 +352,7 @@ const uint8_t *const ep_orders[FAM_COUNT] = {
     [FAM_CAIKIT_GRPC] = order_tgis,
     [FAM_INFER] = order_infer,
     [FAM_INFER_REST] = order_infer,
+    [FAM_INFER_TEXT] = order_infer,
 };
 
 bool ep_rows_as_openai(enum fam fam, bool openai_manner) {

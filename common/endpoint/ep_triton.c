@@ -21,11 +21,22 @@ static bool add_params(struct ep_read *r, const struct json_value *obj, const ch
     return true;
 }
 
+/* Words that are no words: how Triton's clients write that nothing stops. */
+static bool is_blank(const struct json_value *v) {
+    if (json_is(v, json_type_string)) return json_str_len(v) == 0;
+    if (!json_is(v, json_type_array)) return false;
+    for (size_t i = 0; i < json_arr_len(v); i++)
+        if (!json_is(json_arr_at(v, i), json_type_string) || json_str_len(json_arr_at(v, i)) > 0)
+            return false;
+    return true;
+}
+
 /* `alias` in obj stands for `key` when the client gave no key. */
 static void add_alias(struct ep_read *r, const struct json_value *obj, const char *alias,
                       const char *key) {
     struct json_value *v;
-    if (json_get(r->params, key, &v) != JSON_OK && json_get(obj, alias, &v) == JSON_OK)
+    if (json_get(r->params, key, &v) != JSON_OK && json_get(obj, alias, &v) == JSON_OK &&
+        !is_blank(v))
         json_obj_set(r->params, key, json_ref(v));
 }
 

@@ -19,6 +19,9 @@ static const struct {
     {"/infer", "{'inputs':'x','stream':true,'parameters':{'max_new_tokens':6}}"},
     {"/v2/models/qwen/generate_stream",
      "{'id':'a1','text_input':'x','parameters':{'max_new_tokens':6}}"},
+    {"/v2/models/qwen/generate_stream",
+     "{'id':'a1','text_input':['x'],'max_tokens':6,'stop_words':'z','bad_words':['q'],'top_k':1,"
+     "'sampling_parameters':'{\\\"seed\\\":1}','return_finish_reason':true}"},
     {"/v1/completions",
      "{'model':'qwen','prompt':'x','stream':true,'max_tokens':6,'logprobs':2,'stop':[' z']}"},
     {"/v1/completions", "{'model':'qwen','prompt':['x','y'],'max_tokens':6,'echo':true}"},

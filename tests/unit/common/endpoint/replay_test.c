@@ -105,6 +105,12 @@ static const struct ask asks[] = {
      NULL, NULL},
     {"/v2/models/qwen/generate_stream",
      "{'id':'me','text_input':'x','parameters':{'details':true,'stop':['a']}", NULL, NULL},
+    {"/v2/models/qwen/generate_stream",
+     "{'id':'me','text_input':'x','max_tokens':20,'stream':true,'return_finish_reason':true,"
+     "'return_num_output_tokens':true,'stop_words':['b c']",
+     NULL, NULL},
+    {"/v2/models/qwen/generate_stream",
+     "{'text_input':'x','max_tokens':20,'temperature':1,'parameters':{'stream':false}", NULL, NULL},
 };
 enum { N_ASKS = sizeof(asks) / sizeof(asks[0]) };
 
@@ -390,6 +396,7 @@ static const struct ask wholes[] = {
     {"/infer", "{'inputs':'x','parameters':{'max_new_tokens':20,'details':true}", NULL, NULL},
     {"/v2/models/qwen/generate", "{'text_input':'x','parameters':{'max_new_tokens':20}", NULL,
      NULL},
+    {"/v2/models/qwen/generate", "{'text_input':'x','max_tokens':20,'bad_words':''", NULL, NULL},
     {"/v2/models/qwen/infer",
      "{'id':'a','inputs':[{'name':'input0','shape':[1,2],'datatype':'UINT32','data':[1,2]}],"
      "'outputs':[{'name':'output0'}]",
