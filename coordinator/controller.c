@@ -407,6 +407,7 @@ static void on_tick(void *arg) {
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
         if (due) poll(co, in);
         planner_end_late_switch(in, now);
+        override_tick(co, in, now);
         drain_tick(co, in, now);
         stand_in_tick(co, in, now);
         if (co->conf.controller_enabled) role_post_if_needed(co, in);

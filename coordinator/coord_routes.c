@@ -196,24 +196,45 @@ static void on_undrain(void *arg, struct http_x *x, const struct route_params *p
     order_drain(arg, x, false);
 }
 
+/* How long the role is for. Absent: 0, it stays. back: it ends one, and cannot have one. */
+static enum err read_seconds(const struct json_value *root, bool back, uint64_t *seconds,
+                             struct errbuf *eb) {
+    struct json_value *v;
+    *seconds = 0;
+    if (json_get(root, "for_s", &v) == JSON_ABSENT) return ERR_OK;
+    if (back) return err_set(eb, ERR_INVALID, "for_s must not be there with the role \"auto\"");
+    if (json_as_u64(v, seconds) == JSON_OK && *seconds >= 1 && *seconds <= OVERRIDE_S_MAX)
+        return ERR_OK;
+    char lit[64];
+    json_literal(lit, sizeof(lit), v);
+    return err_set(eb, ERR_INVALID, "for_s must be an integer from 1 to %d, got %s", OVERRIDE_S_MAX,
+                   lit);
+}
+
 static void on_switch(void *arg, struct http_x *x, const struct route_params *p) {
     struct coordinator *co = arg;
     struct json_value *root = NULL;
     struct errbuf eb = {0};
     const char *word = "";
     size_t n, word_len;
+    uint64_t seconds = 0;
     uint32_t id = 0;
     bool force = false;
     const char *body = http_x_body(x, &n);
     (void)p;
     enum err e = json_read(&root, body, n, NULL, &eb);
     if (e == ERR_OK) e = read_instance(co, root, &id, &eb);
-    if (e == ERR_OK &&
-        (json_get_str(root, "role", &word, &word_len) != JSON_OK ||
-         (inst_role_parse(word) != ROLE_PREFILL && inst_role_parse(word) != ROLE_DECODE)))
+    if (e == ERR_OK && json_get_str(root, "role", &word, &word_len) != JSON_OK) word = "";
+    const bool back = strcmp(word, "auto") == 0;
+    const enum inst_role role = inst_role_parse(word);
+    if (e == ERR_OK && !back && role != ROLE_PREFILL && role != ROLE_DECODE)
         e = err_set(&eb, ERR_INVALID, "role must be \"prefill\" or \"decode\"");
     if (e == ERR_OK) e = read_force(root, &force, &eb);
-    if (e == ERR_OK) e = planner_switch(co, id, inst_role_parse(word), force, &eb);
+    if (e == ERR_OK) e = read_seconds(root, back, &seconds, &eb);
+    if (e == ERR_OK)
+        e = back          ? override_end(co, id, &eb)
+            : seconds > 0 ? override_order(co, id, role, force, seconds, &eb)
+                          : planner_switch(co, id, role, force, &eb);
     json_put(root);
     reply_order(co, x, e, &eb);
 }

@@ -122,6 +122,16 @@ static struct json_value *breaker_json(const struct breaker *b) {
     return o;
 }
 
+static struct json_value *override_json(const struct inst *in) {
+    const struct inst_override *v = &in->plan.override;
+    struct json_value *o = json_new_obj();
+    const uint64_t now = clock_ms();
+    add_str(o, "role", inst_role_name(v->role));
+    add_str(o, "back", inst_role_name(v->back));
+    add_u64(o, "secondsLeft", v->until_ms > now ? (v->until_ms - now + 999) / 1000 : 0);
+    return o;
+}
+
 static struct json_value *instance_json(const struct coordinator *co, const struct inst *in) {
     struct json_value *o = json_new_obj(), *links = json_new_arr();
     const char *why = NULL;
@@ -139,6 +149,7 @@ static struct json_value *instance_json(const struct coordinator *co, const stru
     add_str(
         o, "wantedRole",
         inst_role_name(in->plan.place.next != ROLE_NONE ? in->plan.place.next : stand_in_word(in)));
+    if (in->plan.override.role != ROLE_NONE) json_obj_set(o, "override", override_json(in));
     add_str(o, "roleStatus", role_status_name(in->facts.status.role_status));
     add_str(o, "state",
             serves                                             ? "serving"

@@ -42,7 +42,7 @@ static struct plan_node node_of(const struct coordinator *co, const struct inst 
                                 uint32_t *links) {
     const struct status_msg *m = &in->facts.status;
     struct plan_node v = {.id = in->id,
-                          .label = in->node.label,
+                          .label = override_label(in),
                           .here = in->facts.online && inst_answers(in),
                           .unheard = !in->facts.online,
                           .reports = stand_in_reported(co, m),
@@ -181,6 +181,10 @@ void planner_keep(struct coordinator *co) {
         r->role = in->plan.place.role;
         r->group = in->plan.place.group;
         r->drained = in->drain.ordered;
+        if (in->plan.override.role == ROLE_NONE) continue;
+        r->override = in->plan.override.role;
+        r->back = in->plan.override.back;
+        r->override_unix_s = in->plan.override.until_unix_s;
     }
     /* Those that have not come back yet are kept until they have had their time. */
     const bool settled = clock_ms() - co->started_ms >= (uint64_t)co->conf.register_lease_s * 1000;
@@ -238,6 +242,7 @@ enum err planner_switch(struct coordinator *co, uint32_t id, enum inst_role role
     const enum err e = planner_may_switch(co, id, role, force, eb);
     struct inst *in = registry_find(&co->reg, id);
     if (e != ERR_OK) return e;
+    in->plan.override.role = ROLE_NONE; /* this one stays */
     if (needs_no_switch(in, role)) {
         in->plan.place.role = role;
         in->plan.place.next = ROLE_NONE;

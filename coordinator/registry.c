@@ -39,9 +39,12 @@ static bool is_taken(const struct registry *r, uint32_t id) {
 
 /* What the store says of a new instance. A static label that says otherwise is newer. */
 static void take_row(const struct registry *r, struct inst *in, const struct store_row *row) {
-    const enum inst_role fixed = in->node.label == LABEL_PREFILL_STATIC  ? ROLE_PREFILL
-                                 : in->node.label == LABEL_DECODE_STATIC ? ROLE_DECODE
-                                                                         : row->role;
+    if (row->override != ROLE_NONE)
+        override_resume(in, row->override, row->back, row->override_unix_s);
+    const int label = override_label(in);
+    const enum inst_role fixed = label == LABEL_PREFILL_STATIC  ? ROLE_PREFILL
+                                 : label == LABEL_DECODE_STATIC ? ROLE_DECODE
+                                                                : row->role;
     if (row->role != ROLE_NONE && row->role == fixed)
         in->plan.place = (struct plan_place){.role = row->role, .group = row->group};
     in->drain.ordered = row->drained;

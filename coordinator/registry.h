@@ -10,6 +10,7 @@
 #include "coordinator/drain.h"
 #include "coordinator/inst_fsm.h"
 #include "coordinator/ledger.h"
+#include "coordinator/override.h"
 #include "coordinator/plan.h"
 #include "coordinator/rate_meter.h"
 #include "coordinator/schedule.h"
@@ -57,6 +58,7 @@ struct inst_facts {
 /* What it is to be. */
 struct inst_plan {
     struct plan_place place;
+    struct inst_override override;
     bool force; /* the switch to place.next need not wait */
     uint64_t switch_until_ms, switch_began_us;
     uint64_t switched_ms;       /* when a switch was over; 0: none was */

@@ -37,7 +37,8 @@ const struct store_row *store_find(const struct store *s, const char *identity) 
 
 static bool same_row(const struct store_row *a, const struct store_row *b) {
     return strcmp(a->identity, b->identity) == 0 && a->id == b->id && a->role == b->role &&
-           a->group == b->group && a->drained == b->drained;
+           a->group == b->group && a->drained == b->drained && a->override == b->override &&
+           a->back == b->back && a->override_unix_s == b->override_unix_s;
 }
 
 static bool same(const struct store_state *a, const struct store_state *b) {

@@ -27,9 +27,11 @@ enum {
 struct store_row {
     char identity[STORE_IDENTITY_BYTES]; /* "10.0.0.3:1026" */
     uint32_t id;
-    enum inst_role role; /* ROLE_NONE, ROLE_PREFILL or ROLE_DECODE */
-    unsigned group;      /* 0: none */
-    bool drained;        /* an operator has ordered it */
+    enum inst_role role;           /* ROLE_NONE, ROLE_PREFILL or ROLE_DECODE */
+    unsigned group;                /* 0: none */
+    bool drained;                  /* an operator has ordered it */
+    enum inst_role override, back; /* override.h; ROLE_NONE: there is none, there was no role */
+    uint64_t override_unix_s;      /* its end */
 };
 
 struct store_state {

@@ -19,9 +19,13 @@ enum err store_state_format(struct buf *out, const struct store_state *s) {
         const struct store_row *r = &s->rows[i];
         buf_printf(out,
                    "%s{\"management\":\"%s\",\"id\":%u,\"role\":\"%s\",\"group\":%u,"
-                   "\"drained\":%s}",
+                   "\"drained\":%s",
                    i > 0 ? "," : "", r->identity, r->id, inst_role_name(r->role), r->group,
                    r->drained ? "true" : "false");
+        if (r->override != ROLE_NONE)
+            buf_printf(out, ",\"override\":\"%s\",\"back\":\"%s\",\"overrideUntil\":%" PRIu64,
+                       inst_role_name(r->override), inst_role_name(r->back), r->override_unix_s);
+        buf_puts(out, "}");
     }
     buf_puts(out, "]}\n");
     if (!out->failed) buf_printf(out, "%08" PRIx32 "\n", crc32c(0, out->data + at, out->len - at));
@@ -48,6 +52,29 @@ static bool is_identity(const char *s, size_t n) {
     return port >= 1 && port <= 65535 && strcmp(again, s) == 0;
 }
 
+static bool read_role(const struct json_value *o, const char *key, enum inst_role *role) {
+    const char *s;
+    size_t n;
+    if (json_get_str(o, key, &s, &n) != JSON_OK) return false;
+    *role = inst_role_parse(s);
+    return *role == ROLE_PREFILL || *role == ROLE_DECODE || strcmp(s, "none") == 0;
+}
+
+/* Absent: there is none. */
+static enum err read_override(struct store_row *r, const struct json_value *o, size_t i,
+                              struct errbuf *eb) {
+    struct json_value *v;
+    if (json_get(o, "override", &v) == JSON_ABSENT) return ERR_OK;
+    if (!read_role(o, "override", &r->override) || r->override == ROLE_NONE)
+        return bad(eb, i, "override must be \"prefill\" or \"decode\"");
+    if (!read_role(o, "back", &r->back))
+        return bad(eb, i, "back must be \"none\", \"prefill\" or \"decode\"");
+    if (json_get_u64(o, "overrideUntil", &r->override_unix_s) != JSON_OK ||
+        r->override_unix_s > INT64_MAX)
+        return bad(eb, i, "overrideUntil must be seconds since 1970");
+    return ERR_OK;
+}
+
 static enum err read_row(struct store_row *r, const struct json_value *o, size_t i,
                          struct errbuf *eb) {
     const char *s;
@@ -60,10 +87,7 @@ static enum err read_row(struct store_row *r, const struct json_value *o, size_t
     if (json_get_u64(o, "id", &v) != JSON_OK || v == 0 || v > UINT32_MAX)
         return bad(eb, i, "id must be an integer from 1 to 4294967295");
     r->id = (uint32_t)v;
-    if (json_get_str(o, "role", &s, &n) != JSON_OK)
-        return bad(eb, i, "role must be \"none\", \"prefill\" or \"decode\"");
-    r->role = inst_role_parse(s);
-    if (r->role != ROLE_PREFILL && r->role != ROLE_DECODE && strcmp(s, "none") != 0)
+    if (!read_role(o, "role", &r->role))
         return bad(eb, i, "role must be \"none\", \"prefill\" or \"decode\"");
     if (json_get_u64(o, "group", &v) != JSON_OK || v > INSTANCES_MAX)
         return err_set(eb, ERR_INVALID, "instances[%zu].group must be an integer from 0 to %d", i,
@@ -71,7 +95,7 @@ static enum err read_row(struct store_row *r, const struct json_value *o, size_t
     r->group = (unsigned)v;
     if (json_get_bool(o, "drained", &r->drained) != JSON_OK)
         return bad(eb, i, "drained must be a boolean");
-    return ERR_OK;
+    return read_override(r, o, i, eb);
 }
 
 static int by_id(const void *a, const void *b) {

@@ -344,7 +344,7 @@ static int suppose_role(const struct target *t, const char *id, const char *role
 }
 
 struct role_order {
-    const char *id, *role;
+    const char *id, *role, *seconds; /* seconds: NULL: it stays */
     bool force, dry_run;
 };
 
@@ -354,17 +354,33 @@ static int cmd_role(const struct target *t, const struct role_order *o) {
     const bool force = o->force;
     char body[200], member[128];
     if (!name_member(member, id)) return 2;
-    if (strcmp(role, "prefill") != 0 && strcmp(role, "decode") != 0) {
-        fprintf(stderr, "batonctl: role must be prefill or decode, got %s\n", role);
+    const bool back = strcmp(role, "auto") == 0;
+    if (strcmp(role, "prefill") != 0 && strcmp(role, "decode") != 0 && !back) {
+        fprintf(stderr, "batonctl: role must be prefill, decode or auto, got %s\n", role);
+        return 2;
+    }
+    if (o->seconds != NULL &&
+        (o->seconds[strspn(o->seconds, "0123456789")] != 0 || strlen(o->seconds) > 6 ||
+         atoi(o->seconds) < 1 || atoi(o->seconds) > 604800)) {
+        fprintf(stderr, "batonctl: --for must be a number of seconds from 1 to 604800, got %s\n",
+                o->seconds);
+        return 2;
+    }
+    if (back && (o->dry_run || o->seconds != NULL || force)) {
+        fprintf(stderr, "batonctl: role auto takes no --for, --force and --dry-run\n");
         return 2;
     }
     if (o->dry_run) return suppose_role(t, id, role, force);
-    snprintf(body, sizeof(body), "{%s,\"role\":\"%s\",\"force\":%s}", member, role,
-             force ? "true" : "false");
+    snprintf(body, sizeof(body), "{%s,\"role\":\"%s\",\"force\":%s%s%s}", member, role,
+             force ? "true" : "false", o->seconds != NULL ? ",\"for_s\":" : "",
+             o->seconds != NULL ? o->seconds : "");
     if (!ask(&a, "POST", t, "/v1/instances/role", body)) return 1;
     int rc = a.status == 200 ? 0 : print_error(&a);
-    if (rc == 0)
+    if (rc == 0 && back)
+        printf("instance %s gets its role back; `batonctl status` shows when it serves\n", id);
+    if (rc == 0 && !back)
         printf("instance %s becomes %s; `batonctl status` shows when it serves\n", id, role);
+    if (rc == 0 && o->seconds != NULL) printf("after %s s it goes back\n", o->seconds);
     free(a.body);
     return rc;
 }
@@ -447,10 +463,12 @@ static int usage(int status) {
         "       batonctl [OPTIONS] plan [--json]       what the planner would change, now or "
         "later, and why; changes nothing\n"
         "       batonctl [OPTIONS] alarms              the last alarms, newest first\n"
-        "       batonctl [OPTIONS] role NAME prefill|decode [--force] [--dry-run]  changes the "
-        "role of an instance; --dry-run:\n"
-        "                                              says what would follow, and changes "
-        "nothing\n"
+        "       batonctl [OPTIONS] role NAME prefill|decode [--for SECONDS] [--force] "
+        "[--dry-run]  changes the role of\n"
+        "                                              an instance, for so long; --dry-run says "
+        "what would follow\n"
+        "       batonctl [OPTIONS] role NAME auto      gives it the role again that it had before "
+        "--for\n"
         "       batonctl [OPTIONS] drain NAME [--force]  gives it no new work; what it has ends "
         "there, "
         "or goes on elsewhere\n"
@@ -506,6 +524,10 @@ static int run(const struct target *t, int argc, char **argv) {
     if (argc > 2 && strcmp(argv[0], "role") == 0) {
         struct role_order o = {.id = argv[1], .role = argv[2]};
         for (int i = 3; i < argc; i++) {
+            if (strcmp(argv[i], "--for") == 0 && i + 1 < argc && o.seconds == NULL) {
+                o.seconds = argv[++i];
+                continue;
+            }
             bool *flag = strcmp(argv[i], "--force") == 0     ? &o.force
                          : strcmp(argv[i], "--dry-run") == 0 ? &o.dry_run
                                                              : NULL;

@@ -122,6 +122,11 @@ def test_no_request_is_lost_by_switches_under_load(four):
     ({"id": 1, "role": "flex"}, 422, 'role must be "prefill" or "decode"'),
     ({"id": 1}, 422, 'role must be "prefill" or "decode"'),
     ({"id": 1, "role": "decode", "force": "yes"}, 422, "force must be a boolean"),
+    ({"id": 1, "role": "decode", "for_s": 0}, 422, "for_s must be an integer from 1 to 604800, got 0"),
+    ({"id": 1, "role": "decode", "for_s": "1"}, 422, 'for_s must be an integer from 1 to 604800, got "1"'),
+    ({"id": 1, "role": "decode", "for_s": 604801}, 422, "for_s must be an integer from 1 to 604800, got 604801"),
+    ({"id": 1, "role": "auto", "for_s": 5}, 422, 'for_s must not be there with the role "auto"'),
+    ({"id": 99, "role": "auto"}, 404, "id must be a known instance, got 99"),
 ])
 def test_wrong_switches(four, body, status, text):
     a = post(four.mgmt, "/v1/instances/role", body)
@@ -136,6 +141,30 @@ def test_batonctl_says_what_is_wrong(four):
     nobody = subprocess.run([os.path.join(BUILD, "bin", "batonctl"), "-m", f"http://127.0.0.1:{free_ports(1)[0]}", "status"],
                             capture_output=True, text=True, timeout=30 * SLOW)
     assert nobody.returncode == 1 and "127.0.0.1" in nobody.stderr
+
+
+def test_a_role_for_a_while(four):
+    """It goes back by itself, or when it is told to; meanwhile the plan leaves it."""
+    before = roles(four)
+    p = next(i for i, r in before.items() if r == "prefill")
+    out = batonctl(four, "role", str(p), "decode", "--for", "3")
+    assert out.returncode == 0 and "after 3 s it goes back" in out.stdout, out
+    serve_as(four, 1, 3)
+    row = next(i for i in four.status()["instances"] if i["id"] == p)
+    assert row["override"]["role"] == "decode" and row["override"]["back"] == "prefill" and 0 <= row["override"]["secondsLeft"] <= 3
+    serve_as(four, 2, 2)
+    assert roles(four) == before and all("override" not in i for i in four.status()["instances"])
+    flows(four)
+    assert post(four.mgmt, "/v1/instances/role", {"id": p, "role": "decode", "for_s": 600}).status == 200
+    serve_as(four, 1, 3)
+    assert batonctl(four, "role", str(p), "auto").returncode == 0
+    serve_as(four, 2, 2)
+    assert roles(four) == before
+    a = post(four.mgmt, "/v1/instances/role", {"id": p, "role": "auto"})
+    assert (a.status, a.json["error"]) == (409, f"instance {p} has no override that could end")
+    for args in (["--for", "0"], ["--for", "x"], ["--for"], ["--for", "604801"]):
+        assert batonctl(four, "role", str(p), "decode", *args).returncode == 2
+    assert batonctl(four, "role", str(p), "auto", "--dry-run").returncode == 2
 
 
 def test_the_last_of_a_role_needs_force():

@@ -33,6 +33,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             const struct store_row *x = &s.rows[i], *y = &again.rows[i];
             require(strcmp(x->identity, y->identity) == 0 && x->id == y->id && x->id != 0);
             require(x->role == y->role && x->group == y->group && x->drained == y->drained);
+            require(x->override == y->override && x->back == y->back &&
+                    x->override_unix_s == y->override_unix_s);
         }
         store_state_free(&again);
         store_state_free(&s);

@@ -91,8 +91,8 @@ static void order_of_arrival(void **state) {
 /* What the store knows of an instance: id, place and an order; a static label is newer. */
 static void from_the_store(void **state) {
     struct store_row rows[] = {
-        {"10.0.0.1:2001", 7, ROLE_PREFILL, 2, true},
-        {"10.0.0.1:2002", 8, ROLE_PREFILL, 2, false},
+        {.identity = "10.0.0.1:2001", .id = 7, .role = ROLE_PREFILL, .group = 2, .drained = true},
+        {.identity = "10.0.0.1:2002", .id = 8, .role = ROLE_PREFILL, .group = 2},
     };
     const struct store_state s = {.term = 5, .rows = rows, .n_rows = 2};
     struct registry r = {0};

@@ -39,9 +39,16 @@ static int drop_dir(void **state) {
 }
 
 static struct store_row some[] = {
-    {"10.0.0.2:1026", 200000, ROLE_DECODE, 1, false},
-    {"10.0.0.10:1026", 100000, ROLE_PREFILL, 1, true},
-    {"10.0.0.1:1026", 4294967295u, ROLE_NONE, 0, false},
+    {.identity = "10.0.0.2:1026", .id = 200000, .role = ROLE_DECODE, .group = 1},
+    {.identity = "10.0.0.10:1026",
+     .id = 100000,
+     .role = ROLE_PREFILL,
+     .group = 1,
+     .drained = true,
+     .override = ROLE_PREFILL,
+     .back = ROLE_DECODE,
+     .override_unix_s = 1800000000},
+    {.identity = "10.0.0.1:1026", .id = 4294967295u},
 };
 static const struct store_state three = {.term = 9999999999999999999u, .rows = some, .n_rows = 3};
 
@@ -52,6 +59,9 @@ static void check_row(const struct store *s, const struct store_row *want) {
     assert_int_equal(r->role, want->role);
     assert_int_equal(r->group, want->group);
     assert_int_equal(r->drained, want->drained);
+    assert_int_equal(r->override, want->override);
+    assert_int_equal(r->back, want->back);
+    assert_int_equal(r->override_unix_s, want->override_unix_s);
 }
 
 static void check_three(const struct store *s) {
@@ -71,8 +81,9 @@ static void in_memory(void **state) {
     assert_int_equal(store_keep(s, &three, false, &eb), ERR_OK);
     check_three(s);
     /* another state takes its place, or goes beside it */
-    struct store_row one[] = {{"10.0.0.2:1026", 200000, ROLE_PREFILL, 1, false},
-                              {"10.0.0.4:1026", 100000, ROLE_PREFILL, 2, false}};
+    struct store_row one[] = {
+        {.identity = "10.0.0.2:1026", .id = 200000, .role = ROLE_PREFILL, .group = 1},
+        {.identity = "10.0.0.4:1026", .id = 100000, .role = ROLE_PREFILL, .group = 2}};
     const struct store_state next = {.term = 7, .rows = one, .n_rows = 2};
     assert_int_equal(store_keep(s, &next, true, &eb), ERR_OK);
     check_row(s, &one[0]);
@@ -196,6 +207,11 @@ static void wrong_words(void **state) {
          "instances[0].group must be an integer from 0 to 4096"},
         {ROW("\"management\":\"10.0.0.1:1026\",\"id\":1,\"role\":\"none\",\"group\":0"),
          "instances[0].drained must be a boolean"},
+        {ROW(GOOD ",\"override\":\"none\""), "instances[0].override must be"},
+        {ROW(GOOD ",\"override\":\"decode\""), "instances[0].back must be"},
+        {ROW(GOOD ",\"override\":\"decode\",\"back\":\"flex\""), "instances[0].back must be"},
+        {ROW(GOOD ",\"override\":\"decode\",\"back\":\"none\",\"overrideUntil\":-1"),
+         "instances[0].overrideUntil must be seconds since 1970"},
         {ROW(GOOD "},{" GOOD), "instances[1].management must be behind"},
         {ROW(GOOD "},{\"management\":\"10.0.0.2:1026\",\"id\":1,\"role\":\"none\",\"group\":0,"
                   "\"drained\":false"),
