@@ -15,6 +15,7 @@
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/dresult_in.h"
+#include "coordinator/ha.h"
 #include "coordinator/lora.h"
 #include "coordinator/relay.h"
 #include "coordinator/stand_in.h"
@@ -62,22 +63,36 @@ static enum err read_file(struct buf *b, const char *path, struct errbuf *eb) {
     return ERR_OK;
 }
 
-/* Reads the rank table and brings the registry in line with it. */
-static enum err read_table(struct coordinator *co, struct errbuf *eb) {
-    struct rank_table t;
+/* Empty where instances register. */
+static enum err load_table(struct rank_table *t, const struct coordinator *co, struct errbuf *eb) {
     struct buf b = BUF_INIT;
     struct errbuf why = {0};
     char path[2 * COORD_PATH_BYTES];
     const char *name = co->conf.rank_table_path;
+    memset(t, 0, sizeof(*t));
     if (name[0] == 0) return ERR_OK;
     snprintf(path, sizeof(path), "%s%s%s", name[0] == '/' ? "" : co->conf.dir,
              name[0] == '/' ? "" : "/", name);
     enum err e = read_file(&b, path, eb);
     if (e == ERR_OK &&
-        (e = rank_table_parse(&t, &co->conf, b.data != NULL ? b.data : "", b.len, &why)) != ERR_OK)
+        (e = rank_table_parse(t, &co->conf, b.data != NULL ? b.data : "", b.len, &why)) != ERR_OK)
         err_set(eb, e, "%s: %s", path, why.text);
     buf_free(&b);
-    if (e != ERR_OK) return e;
+    return e;
+}
+
+enum err controller_check(const struct coordinator *co, struct errbuf *eb) {
+    struct rank_table t;
+    const enum err e = load_table(&t, co, eb);
+    if (e == ERR_OK) rank_table_free(&t);
+    return e;
+}
+
+/* Reads the rank table and brings the registry in line with it. */
+static enum err read_table(struct coordinator *co, struct errbuf *eb) {
+    struct rank_table t;
+    const enum err e = load_table(&t, co, eb);
+    if (e != ERR_OK || co->conf.rank_table_path[0] == 0) return e;
     uint64_t now = clock_ms();
     for (struct inst *in = co->reg.first; in != NULL; in = in->next)
         if (in->from_table && in->gone_since_ms == 0) in->gone_since_ms = now;
@@ -162,6 +177,21 @@ static void open_dresult(struct coordinator *co, struct inst *in) {
         log_warn("controller", "id=%u event=dresult_not_opened", in->id);
 }
 
+/* Where the store is others' as well, it has a term before anything is ordered under it. */
+static void raise_term(struct coordinator *co, uint64_t term) {
+    if (co->ha == NULL) {
+        co->term = term;
+    } else if (co->next_term < term) {
+        co->next_term = term;
+    }
+}
+
+static void take_next_term(struct coordinator *co) {
+    if (co->next_term <= co->term || store_written_term(co->store) < co->next_term) return;
+    co->term = co->next_term;
+    log_warn("controller", "event=term_raised term=%llu", (unsigned long long)co->term);
+}
+
 /* It obeys a coordinator of a higher term. That one may be gone: then its term is no bar, at once
  * for a coordinator that starts (a clock went back), else when it has been away for long enough not
  * to be about to connect again. One that is there keeps the instance. */
@@ -169,7 +199,8 @@ static void meet_higher_term(struct coordinator *co, struct inst *in, uint64_t n
     const struct status_msg *m = &in->facts.status;
     if (m->listened || in->facts.deserted_ms == 0) in->facts.deserted_ms = now;
     if (!m->listened && (!in->kept_id || now - in->facts.deserted_ms >= DESERTED_MS)) {
-        co->term = m->term + 1;
+        raise_term(co, m->term + 1);
+        if (co->term <= m->term) return;
         log_warn("controller", "id=%u event=term_raised term=%llu", in->id,
                  (unsigned long long)co->term);
         return;
@@ -177,6 +208,7 @@ static void meet_higher_term(struct coordinator *co, struct inst *in, uint64_t n
     snprintf(in->facts.last_error, sizeof(in->facts.last_error),
              "obeys another coordinator, of term %llu; ours is %llu", (unsigned long long)m->term,
              (unsigned long long)co->term);
+    ha_superseded(co, in->facts.last_error);
 }
 
 /* What a coordinator before this one ordered: id, role and peers stay as they are, and so does a
@@ -336,6 +368,7 @@ void controller_look_now(struct coordinator *co, uint32_t id) {
 
 /* ---- the round */
 bool controller_ready(const struct coordinator *co) {
+    if (!coord_leads(co)) return false;
     for (const struct inst *p = co->reg.first; p != NULL; p = p->next) {
         if (!inst_works_as(p, ROLE_PREFILL) || !inst_serves(p, NULL)) continue;
         for (const struct inst *d = co->reg.first; d != NULL; d = d->next)
@@ -374,6 +407,7 @@ static bool pair_in_doubt(const struct coordinator *co) {
 }
 
 bool controller_admits(const struct coordinator *co) {
+    if (!coord_leads(co)) return false;
     if (controller_ready(co) || pair_in_doubt(co)) return true;
     if (!co->conf.fall_back) return false;
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
@@ -394,6 +428,7 @@ static void on_tick(void *arg) {
     struct coordinator *co = arg;
     struct errbuf eb = {0};
     uint64_t now = clock_ms();
+    if (!coord_leads(co)) return;
     if (now >= co->next_table_ms) {
         co->next_table_ms = now + (uint64_t)co->conf.rank_table_s * 1000;
         const enum err e = read_table(co, &eb);
@@ -403,6 +438,7 @@ static void on_tick(void *arg) {
     drop_gone(co, now);
     planner_run(co);
     planner_keep(co);
+    take_next_term(co);
     bool due = now >= co->next_poll_ms;
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
         if (due) poll(co, in);
@@ -438,8 +474,11 @@ static void on_tick(void *arg) {
 
 enum err controller_start(struct coordinator *co, struct errbuf *eb) {
     co->started_ms = clock_ms();
+    co->was_ready = co->roles_decided = co->published = co->stands_by = false;
+    co->next_poll_ms = co->unready_ms = co->next_term = 0;
     co->term = clock_unix_us() / 1000;
     if (co->term <= store_term(co->store)) co->term = store_term(co->store) + 1;
+    if (co->ha != NULL) co->term = store_term(co->store);
     if (!entropy_get(&co->boot, sizeof(co->boot)))
         return err_set(eb, ERR_IO, "the system has no random numbers");
     enum err e = read_table(co, eb);

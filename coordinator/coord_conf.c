@@ -125,6 +125,13 @@ static const struct conf_key keys[] = {
     TLS_BLOCK(BLOCK_INSTANCE_METRICS, OT "instance_metrics_tls",
               "to the metrics plane of instances with a port of its own; off: as "
               "mindie_mangment_tls"),
+    TLS_BLOCK(BLOCK_ETCD, OT "etcd_server_tls", "to etcd"),
+    BOOL(ha_enabled, O "backup_config.function_enable", "false",
+         "one of several coordinators, of which the one leads that etcd says"),
+    STR(etcd_hosts, O "backup_config.database_server_dns", "etcd.default.svc.cluster.local",
+        "names or IPv4 addresses of etcd's members, separated by commas, each with a port where it "
+        "is another; looked up at the start"),
+    INT(etcd_port, O "backup_config.database_server_port", 1, 65535, "2379", "port of etcd"),
     CONF_LS(struct coord_conf, register_ca, OT "controller_server_tls_items.register_ca_cert", "",
             "CAs whose certificates may register instances on the management plane and do nothing "
             "else (PEM)"),
@@ -199,6 +206,18 @@ static const struct conf_key keys[] = {
     STR(state_dir, P "state_dir", "",
         "folder, relative to this file, in which a coordinator keeps its plan, ids, orders and "
         "term for the next one; empty: what instances say is all it has"),
+    INT(ha_lease_s, P "ha_lease_s", 2, 300, "20",
+        "seconds of the leader's lease in etcd: so long after its death another one leads"),
+    BOOL(ha_keep, P "ha_keep_on_store_loss", "false",
+         "a leader that cannot reach etcd goes on behind the end of its lease, until an instance "
+         "obeys another; false: it stands by"),
+    STR(etcd_prefix, P "etcd_prefix", "",
+        "of the keys in etcd, /NAME/; empty: /POD_NAMESPACE/coordinator/, or /coordinator/"),
+    STR(etcd_user, P "etcd_user", "", "user of etcd; empty: nobody logs in"),
+    STR(etcd_password_file, P "etcd_password_file", "",
+        "file with that user's password, relative to this file"),
+    STR(advertised_ip, P "advertised_ip", "",
+        "address of the user plane, as the other coordinators name it; empty: predict_ip"),
     STR(responses_dir, P "responses_dir", "",
         "folder, relative to this file, that has kept responses over restarts; empty: they are in "
         "memory alone"),
@@ -228,7 +247,7 @@ enum { N_KEYS = sizeof(keys) / sizeof(keys[0]) };
 
 /* Keys of the reference without a range, which have no effect here. */
 static const char *const also_known[] = {KMC(OT "alarm_client_tls"),
-                                         NO_EFFECT(OT "etcd_server_tls"),
+                                         KMC(OT "etcd_server_tls"),
                                          KMC(OT "request_server_tls"),
                                          KMC(OT "controller_server_tls"),
                                          KMC(OT "status_tls"),
@@ -391,6 +410,14 @@ static void settle_alarm_client(struct coord_conf *c) {
     c->tls[BLOCK_ALARM_CLIENT].enable = false;
 }
 
+/* As above, of etcd. */
+static void settle_etcd(struct coord_conf *c) {
+    if (!c->tls[BLOCK_ETCD].enable || c->ha_enabled) return;
+    log_warn("conf", OT "etcd_server_tls_enable has no effect without " O
+                        "backup_config.function_enable: no such connection is made");
+    c->tls[BLOCK_ETCD].enable = false;
+}
+
 static enum err read_coefficients(struct coord_conf *c, struct errbuf *eb) {
     const char *p = c->load_cost_coefficient;
     for (int i = 0; i < 9; i++) {
@@ -411,6 +438,7 @@ static enum err check_rules(struct coord_conf *c, const struct json_value *root,
                             struct errbuf *eb) {
     enum err e = check_tls(c, root, eb);
     settle_alarm_client(c);
+    settle_etcd(c);
     if (e == ERR_OK) e = check_alarm_url(c, eb);
     if (e == ERR_OK) e = read_coefficients(c, eb);
     if (e != ERR_OK) return e;

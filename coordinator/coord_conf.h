@@ -31,6 +31,7 @@ enum coord_block {
     BLOCK_INSTANCE_METRICS,   /* to their metrics plane, when it has a port of its own */
     BLOCK_CONTROLLER_REQUEST, /* the controller's calls to their management plane */
     BLOCK_ALARM_CLIENT,       /* to the receiver of alarms */
+    BLOCK_ETCD,               /* to etcd (ha.h) */
     BLOCK_COUNT
 };
 struct coord_tls_block {
@@ -60,6 +61,9 @@ struct coord_conf {
     bool tls_verify_host;
     struct coord_tls_block tls[BLOCK_COUNT];
     char register_ca[COORD_FILES_MAX][COORD_FILE_BYTES]; /* of the management plane */
+    bool ha_enabled;                                     /* backup_config: several coordinators */
+    char etcd_hosts[512];
+    int64_t etcd_port;
     /* controller: 11.3 */
     bool controller_enabled;
     char rank_table_path[COORD_PATH_BYTES];
@@ -71,7 +75,9 @@ struct coord_conf {
     int64_t stop_drain_timeout_s, register_lease_s, body_mib, relay_pending_mib, role_post_retry_ms,
         tenant_waiting_max, breaker_faults, breaker_open_ms, heartbeat_ms, drain_soft_s,
         role_repair_s, decode_silence_s, transcripts_mib;
-    bool attempts_header, fall_back;
+    bool attempts_header, fall_back, ha_keep;
+    int64_t ha_lease_s;
+    char etcd_user[128], etcd_prefix[128], advertised_ip[64], etcd_password_file[COORD_FILE_BYTES];
     char state_dir[COORD_PATH_BYTES], responses_dir[COORD_PATH_BYTES];
     char alarm_url[ALARM_URL_BYTES]; /* alarm_send.h; "": alarms are sent to nobody */
     struct limits_conf limits;

@@ -15,6 +15,7 @@
 #include "common/net/router.h"
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
+#include "coordinator/ha.h"
 #include "coordinator/lora.h"
 #include "coordinator/mgmt_api.h"
 #include "coordinator/relay.h"
@@ -485,6 +486,17 @@ static void reply_unknown_path(void *arg, struct http_x *x, const char *text) {
     coord_reply_error_code(arg, x, 404, "unknown_url", text);
 }
 
+/* One that stands by answers probes, and what asks about itself. */
+static bool refuses(void *arg, struct http_x *x, const struct route *row) {
+    struct coordinator *co = arg;
+    const bool of_clients = row == NULL || (row->planes & (PLANE_DATA | PLANE_OPEN)) == PLANE_DATA;
+    if (coord_leads(co) || (!of_clients && strcmp(row->method, "GET") == 0) ||
+        (row != NULL && (row->planes & PLANE_OPEN) != 0))
+        return false;
+    ha_reply_standby(co, x);
+    return true;
+}
+
 struct dispatch coord_dispatch(struct coordinator *co) {
     return (struct dispatch){
         .tables = tables,
@@ -495,6 +507,7 @@ struct dispatch coord_dispatch(struct coordinator *co) {
         .management_hosts = co->conf.management_hosts,
         .budget = &co->budget,
         .not_found = coord_error_style(co) == ERROR_STYLE_OPENAI ? NULL : "Invalid request",
+        .refuses = refuses,
         .on_path = on_path,
         .reply_error = reply_error,
         .reply_unknown_path = reply_unknown_path,

@@ -5,6 +5,7 @@
 #include "common/base/clock.h"
 #include "coordinator/alarms.h"
 #include "coordinator/coordinator.h"
+#include "coordinator/ha.h"
 #include "coordinator/relay.h"
 #include "coordinator/stand_in.h"
 #include "coordinator/tenants.h"
@@ -40,6 +41,7 @@ const char *coord_not_ready(const struct coordinator *co) {
         {"MindIE-MS Coordinator is not ready: no decode instance serves",
          "MindIE-MS Coordinator is not ready: no prefill instance is linked to a decode instance"}};
     bool p = false, d = false;
+    if (!coord_leads(co)) return ha_standby_text(co);
     if (co->stands_by) return "standby";
     if (strcmp(co->conf.error_format, "text") == 0) return "MindIE-MS Coordinator is not ready";
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
@@ -55,6 +57,13 @@ const char *coord_not_ready(const struct coordinator *co) {
 static struct json_value *reasons_of(const struct coordinator *co) {
     struct json_value *arr = json_new_arr();
     bool p = false, d = false;
+    if (!coord_leads(co)) {
+        struct json_value *o = json_new_obj();
+        add_str(o, "stage", "standby");
+        add_str(o, "detail", ha_standby_text(co));
+        json_arr_add(arr, o);
+        return arr;
+    }
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
         const char *why = NULL;
         if (inst_serves(in, &why)) {
@@ -229,6 +238,8 @@ void coord_reply_status(struct coordinator *co, struct http_x *x) {
     add_u64(me, "requestsCancelled", c.cancelled);
     add_u64(me, "requestsRefused", c.refused);
     json_obj_set(me, "tenants", tenants_json(co));
+    struct json_value *ha = ha_status(co);
+    if (ha != NULL) json_obj_set(me, "ha", ha);
     json_obj_set(root, "coordinator", me);
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
         json_arr_add(arr, instance_json(co, in));

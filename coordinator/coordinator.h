@@ -26,6 +26,7 @@ struct kept_service;
 struct recorder;
 struct alarms;
 struct alarm_send;
+struct ha;
 
 enum { LISTENERS_MAX = 4 };
 
@@ -43,6 +44,7 @@ struct coordinator {
     struct registry reg;
     struct store *store;           /* of the plan and the term */
     bool store_failed;             /* its last write, which is logged */
+    struct ha *ha;                 /* one of several coordinators (ha.h); NULL: the only one */
     struct coord_metrics *metrics; /* NULL: nothing is counted (coord_metrics.h) */
     struct alarms *alarms;         /* NULL: none are kept (alarms.h) */
     struct alarm_send *alarm_send; /* NULL: they are sent to nobody (alarm_send.h) */
@@ -58,13 +60,14 @@ struct coordinator {
     uint64_t started_ms, next_table_ms, next_poll_ms;
     uint64_t boot;      /* this process, at random */
     uint64_t term;      /* its rank among coordinators: instances obey the highest they have seen */
+    uint64_t next_term; /* above it: its term once the store has it */
     bool roles_decided; /* first roles were given (plan.h) */
     bool was_ready;     /* in the controller's last tick */
     uint64_t unready_ms;    /* the first tick in which it was not any more; 0: there was none */
     bool published;         /* an instance has served, or a list of them was pushed */
     bool stands_by;         /* POST /backup_info: another coordinator takes the requests */
     uint64_t received_seen; /* by the last GET /recvs_info */
-    bool stopping;
+    bool stopping, leaving;
     struct loop_timer *stop_timer;
     uint64_t stop_until_ms;
 };
@@ -73,7 +76,10 @@ struct coordinator {
 enum err controller_start(
     struct coordinator *co,
     struct errbuf *eb); /* reads the rank table; eb names what is wrong with it */
+/* Knows no instance any more, and calls none. May be started again. */
 void controller_stop(struct coordinator *co);
+/* The same, for one that does not lead yet: reads the rank table and forgets it. */
+enum err controller_check(const struct coordinator *co, struct errbuf *eb);
 /* Registers or renews an instance that announced itself (takes *node). NULL: no room. */
 struct inst *controller_register(struct coordinator *co, struct node_conf *node);
 bool controller_ready(const struct coordinator *co);
@@ -148,7 +154,7 @@ bool coord_has_model(const void *co, const char *name); /* some instance has it 
 void coord_reply_status(struct coordinator *co, struct http_x *x);
 void coord_reply_alarms(const struct coordinator *co, struct http_x *x);
 /* What a 503 says while no pair serves: which role is missing (errorFormat "text": the reference's
- * words alone). Static. */
+ * words alone), or that another coordinator leads. Valid until the next call. */
 const char *coord_not_ready(const struct coordinator *co);
 void coord_reply_readiness(struct coordinator *co, struct http_x *x, bool with_reasons);
 

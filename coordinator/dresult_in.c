@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 #include "common/base/silence.h"
 #include "coordinator/coordinator.h"
+#include "coordinator/ha.h"
 #include "coordinator/relay.h"
 #include "proto/dresult.h"
 #include "proto/limits.h"
@@ -197,6 +198,10 @@ static void connect_now(void *arg) {
     char positions[DRESULT_RESUME_BYTES_MAX], resume[sizeof(positions) + 32];
     loop_alarm_stop(&d->retry);
     if (in == NULL || d->call != NULL) return;
+    if (!coord_leads(co)) {
+        connect_after(d, BACKOFF_MS);
+        return;
+    }
     unsigned bound = MISSES_MAX * (unsigned)co->conf.heartbeat_ms;
     snprintf(beat, sizeof(beat), DRESULT_HEARTBEAT_HEADER ": %lld",
              (long long)co->conf.heartbeat_ms);

@@ -17,6 +17,7 @@
 #include "coordinator/alarms.h"
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
+#include "coordinator/ha.h"
 #include "coordinator/lora.h"
 #include "coordinator/recorder.h"
 #include "coordinator/relay.h"
@@ -87,11 +88,21 @@ static enum err open_listeners(struct coordinator *co, struct errbuf *eb) {
 }
 
 /* ---- life */
+static void on_left(void *arg) {
+    loop_stop(((struct coordinator *)arg)->loop);
+}
+
 static void on_stop_poll(void *arg) {
     struct coordinator *co = arg;
     struct relay_counts n;
     relay_counts(co->relays, &n);
-    if (n.in_flight == 0 || clock_ms() >= co->stop_until_ms) loop_stop(co->loop);
+    if (n.in_flight > 0 && clock_ms() < co->stop_until_ms) return;
+    if (co->ha == NULL) {
+        loop_stop(co->loop);
+    } else if (!co->leaving) { /* the next one need not wait for the end of our lease */
+        co->leaving = true;
+        ha_leave(co, on_left);
+    }
 }
 
 /* The first signal drains: no new requests, those in flight end. A second one ends at once. */
@@ -189,6 +200,7 @@ static const char *folder_of(const struct coordinator *co, const char *dir,
 
 static enum err open_store(struct coordinator *co, struct errbuf *eb) {
     char path[FOLDER_BYTES];
+    if (co->ha != NULL) return ERR_OK; /* it needs the loop */
     if (co->conf.state_dir[0] == 0) return store_memory_open(&co->store);
     return store_file_open(&co->store, folder_of(co, co->conf.state_dir, path), eb);
 }
@@ -236,7 +248,9 @@ static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {
     warn_of_registering(&co->conf);
     if ((e = open_kept(co, eb)) != ERR_OK) return e;
     if ((e = open_listeners(co, eb)) != ERR_OK) return e;
-    return controller_start(co, eb);
+    if (co->ha == NULL) return controller_start(co, eb);
+    if ((e = controller_check(co, eb)) != ERR_OK) return e;
+    return ha_start(co, eb);
 }
 
 static void coordinator_close(struct coordinator *co) {
@@ -252,6 +266,7 @@ static void coordinator_close(struct coordinator *co) {
     for (int i = 0; i < co->n_listeners; i++) http_server_close(&co->listeners[i].server);
     relay_set_destroy(&co->relays);
     kept_service_destroy(&co->kept);
+    ha_close(co);
     http_client_destroy(&co->client);
     lora_forget_all(co);
     loop_destroy(&co->loop);
@@ -291,6 +306,7 @@ static enum err open_files(struct coordinator *co, struct errbuf *eb) {
     if (e != ERR_OK) return e;
     if ((co->creds = cred_watch_create("coordinator")) == NULL)
         return err_set(eb, ERR_NO_MEMORY, "no memory to watch certificates and keys");
+    if ((e = ha_open(co, eb)) != ERR_OK) return e;
     coord_tls_watch(&co->tls, co->creds);
     cred_watch_keys(co->creds, co->keys);
     return ERR_OK;
@@ -362,6 +378,7 @@ int main(int argc, char **argv) {
         signal(SIGXFSZ, SIG_IGN); /* a file over RLIMIT_FSIZE is an error of its write */
         status = run(co);
     }
+    ha_close(co);
     cred_watch_destroy(&co->creds);
     coord_tls_close(&co->tls);
     api_keys_close(&co->keys);

@@ -7,6 +7,7 @@
 #include "common/base/buf.h"
 #include "common/base/log.h"
 #include "coordinator/coordinator.h"
+#include "coordinator/ha.h"
 #include "coordinator/mgmt_msg.h"
 #include "coordinator/relay.h"
 
@@ -125,7 +126,8 @@ static void on_recvs(void *arg, struct http_x *x, const struct route_params *p) 
     struct buf b = BUF_INIT;
     (void)p;
     relay_counts(co->relays, &counts);
-    buf_printf(&b, "{\"is_master\":%s,\"recv_flow\":%" PRIu64 "}", co->stands_by ? "false" : "true",
+    buf_printf(&b, "{\"is_master\":%s,\"recv_flow\":%" PRIu64 "}",
+               co->stands_by || !coord_leads(co) ? "false" : "true",
                counts.received - co->received_seen);
     co->received_seen = counts.received;
     reply_json(x, 200, &b);

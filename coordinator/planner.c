@@ -171,7 +171,7 @@ void planner_run(struct coordinator *co) {
 
 /* ---- for the next coordinator */
 void planner_keep(struct coordinator *co) {
-    struct store_state s = {.term = co->term};
+    struct store_state s = {.term = co->next_term > co->term ? co->next_term : co->term};
     struct errbuf eb = {0};
     if ((s.rows = calloc(co->reg.n + 1, sizeof(*s.rows))) == NULL) return; /* the next round */
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {

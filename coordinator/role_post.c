@@ -9,6 +9,7 @@
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/dresult_in.h"
+#include "coordinator/ha.h"
 #include "coordinator/stand_in.h"
 #include "proto/dresult.h"
 #include "proto/json.h"
@@ -156,7 +157,7 @@ void role_post_if_needed(struct coordinator *co, struct inst *in) {
     uint64_t now = clock_ms();
     if (in->plan.place.role == ROLE_NONE || !in->facts.online || !inst_answers(in) ||
         in->life.state == INST_LEAVING || in->role_call != NULL || now < in->next_post_ms ||
-        waits_for_peers(co, in, now))
+        !coord_leads(co) || waits_for_peers(co, in, now))
         return;
     bool switches = in->plan.place.next != ROLE_NONE && is_drained(in);
     enum inst_role role = switches ? in->plan.place.next : stand_in_word(in);

@@ -27,6 +27,10 @@ uint64_t store_term(const struct store *s) {
     return s->state.term;
 }
 
+uint64_t store_written_term(const struct store *s) {
+    return s->written_term;
+}
+
 const struct store_row *store_find(const struct store *s, const char *identity) {
     struct store_row key = {0};
     const size_t n = strlen(identity);
@@ -81,6 +85,7 @@ enum err store_keep(struct store *s, const struct store_state *state, bool other
     s->state = next;
     const enum err e = s->ops->write(s, eb);
     s->unwritten = e != ERR_OK;
+    if (e == ERR_OK && !s->takes_a_while) s->written_term = s->state.term;
     return e;
 }
 

@@ -2,8 +2,9 @@
  * instance its id, its place in the plan, and an operator's order to drain it. What is said here of
  * an instance yields to what that says itself of the orders it took.
  *
- * Two implementations behind one header: store_memory keeps the state as long as the process lives;
- * store_file writes it to a folder as well, whenever it has changed. Thread: the loop thread. */
+ * Three implementations behind one header: store_memory keeps the state as long as the process
+ * lives; store_file writes it to a folder as well, whenever it has changed; store_etcd.h to an
+ * etcd, for coordinators on several hosts. Thread: the loop thread. */
 #ifndef BATON_COORDINATOR_STORE_H
 #define BATON_COORDINATOR_STORE_H
 
@@ -51,6 +52,9 @@ enum err store_file_open(struct store **out, const char *dir, struct errbuf *eb)
 void store_close(struct store **s);
 
 uint64_t store_term(const struct store *s); /* the highest that was kept; 0: none */
+/* The same of what another process would find. Behind store_term() where writing takes a while, or
+ * has failed. */
+uint64_t store_written_term(const struct store *s);
 /* NULL: unknown. Valid until the next store_keep(). */
 const struct store_row *store_find(const struct store *s, const char *identity);
 /* Keeps this state, its rows in any order, in place of what was there; others: beside the rows of

@@ -131,6 +131,7 @@ enum err store_file_open(struct store **out, const char *dir, struct errbuf *eb)
     f->dir_fd = -1;
     enum err e = open_dir(f, dir, eb);
     if (e == ERR_OK) e = load(f, eb);
+    f->store.written_term = f->store.state.term;
     *out = &f->store;
     if (e != ERR_OK) store_close(out);
     return e;

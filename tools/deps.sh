@@ -5,7 +5,7 @@ set -eu
 
 build="gcc make libc6-dev libcurl4-openssl-dev libnghttp2-dev zlib1g-dev protobuf-compiler libnanomsg-dev libssl-dev libopenblas-pthread-dev libevent-dev
        libpcre2-dev libutf8proc-dev libxxhash-dev curl ca-certificates"
-test="libcmocka-dev python3-minimal python3-pytest python3-pytest-xdist python3-pytest-timeout python3-numpy python3-jinja2 python3-jsonschema python3-hpack python3-grpcio python3-protobuf nghttp2-client procps prometheus"
+test="libcmocka-dev python3-minimal python3-pytest python3-pytest-xdist python3-pytest-timeout python3-numpy python3-jinja2 python3-jsonschema python3-hpack python3-grpcio python3-protobuf nghttp2-client procps prometheus etcd-server"
 lint="clang clang-format cppcheck libclang-rt-14-dev"
 bench="python3-numpy iproute2"
 
@@ -34,10 +34,10 @@ if [ "$(id -u)" != 0 ]; then
     as_root=sudo
 fi
 echo "deps: installing$missing"
-# Of prometheus only promtool is wanted: its server must not start with the package.
+# Of prometheus only promtool is wanted, and tests start etcds of their own: their services must not start with the packages.
 case " $missing " in
-*" prometheus "*)
-    [ ! -d /run/systemd/system ] || $as_root systemctl -q mask prometheus.service ;;
+*" prometheus "* | *" etcd-server "*)
+    [ ! -d /run/systemd/system ] || $as_root systemctl -q mask prometheus.service etcd.service ;;
 esac
 export DEBIAN_FRONTEND=noninteractive
 # shellcheck disable=SC2086

@@ -17,6 +17,10 @@ uint64_t clock_thread_us(void) {
     return read_us(CLOCK_THREAD_CPUTIME_ID);
 }
 
+uint64_t clock_boot_ms(void) {
+    return read_us(CLOCK_BOOTTIME) / 1000u;
+}
+
 uint64_t clock_ms(void) {
     return clock_us() / 1000u;
 }

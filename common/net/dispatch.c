@@ -353,6 +353,9 @@ static void serve(const struct dispatch_listener *l, struct http_x *x, const str
     const struct dispatch *d = &l->d;
     char allow[sizeof(t->allow) + sizeof(t->m.allow) + 2];
     if (refuse_framing(d, x, t)) return;
+    if ((t->row != NULL || t->m.row != NULL) && d->refuses != NULL &&
+        d->refuses(d->arg, x, t->row != NULL ? NULL : t->m.row))
+        return;
     if (http_x_is_grpc(x) && has_many(t)) {
         serve_many(l, x, t);
     } else if ((t->row != NULL || t->m.row != NULL) && refuse_version(d, x, t)) {

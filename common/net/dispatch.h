@@ -29,6 +29,9 @@ struct dispatch {
     /* Calls of gRPC that a coordinator passes on come here as ordinary requests; without they are
      * foreign. */
     bool passed_on;
+    /* Asked before anything is served; row: of a route table, or NULL. True: it has answered x.
+     * NULL: nobody is asked. */
+    bool (*refuses)(void *arg, struct http_x *x, const struct route *row);
     void (*on_path)(void *arg, struct http_x *x, const struct api_path *path, const char *model);
     void (*reply_error)(void *arg, struct http_x *x, int status, const char *text);
     void (*reply_unknown_path)(void *arg, struct http_x *x, const char *text); /* 404 */

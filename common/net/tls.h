@@ -115,4 +115,9 @@ bool tls_session_peer_has_name(const struct tls_session *s, const char *name);
 enum err tls_session_write(struct tls_session *s, const void *p, size_t n);
 size_t tls_session_read(struct tls_session *s, void *p, size_t n);
 
+/* The one line of a file that is a password, by the rules of a key's (mode 0400, the process's own
+ * user). ERR_BAD_CONFIG: eb begins with name. */
+enum err tls_password_read(char *out, size_t cap, const char *name, const char *path,
+                           struct errbuf *eb);
+
 #endif

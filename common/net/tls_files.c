@@ -294,6 +294,20 @@ static enum err load_password(struct secret *out, const struct tls_conf *c, stru
     return ERR_OK;
 }
 
+enum err tls_password_read(char *out, size_t cap, const char *name, const char *path,
+                           struct errbuf *eb) {
+    struct tls_conf c = {.names = {.passwd = name}};
+    struct secret s = {NULL, 0};
+    if (snprintf(c.passwd, sizeof(c.passwd), "%s", path) >= (int)sizeof(c.passwd))
+        return err_set(eb, ERR_BAD_CONFIG, "%s: its path is longer than %d bytes", name,
+                       TLS_PATH_BYTES - 1);
+    enum err e = load_password(&s, &c, eb);
+    if (e == ERR_OK && snprintf(out, cap, "%s", s.data) >= (int)cap)
+        e = err_set(eb, ERR_BAD_CONFIG, "%s: %s must hold at most %zu bytes", name, path, cap - 1);
+    secret_free(&s);
+    return e;
+}
+
 static enum err load_key(struct tls_material *m, const struct tls_conf *c, struct errbuf *eb) {
     struct secret pem = {NULL, 0}, pass = {NULL, 0};
     struct password p = {NULL, 0, false};

@@ -74,6 +74,7 @@ only '(cpuid|sys/syscall)\.h' "common/engine/kernels_cpu.c"
 # the system: sockets, descriptors, memory, signals
 only 'sys/epoll\.h' "common/net/loop.c"
 only '(sys/socket|netinet/(in|tcp))\.h' "common/net/sock_io.c common/net/http_server.c common/net/h1.c common/net/http_gate.c common/net/tls_session.c common/instance/bus.c common/instance/kv_listener.c"
+only 'netdb\.h' "coordinator/ha.c"
 only 'linux/filter\.h' "common/instance/bus.c"
 only '(sys/eventfd|poll)\.h' "common/net/loop.c common/base/log.c common/instance/bus.c common/instance/kv_io.c common/instance/kv_plane.c"
 only 'sys/mman\.h' "proto/json_tree.c common/base/heap.c common/base/file_map.c common/engine/mem.c common/engine/weights.c common/engine/weights_file.c common/engine/weights_cache.c"

@@ -1,0 +1,270 @@
+"""Goal: of two coordinators on one etcd exactly one acts, and the other takes its place when it dies, stops, is stopped or gives the lead away: ready
+within the lease and a second, with ids, roles and links as they were; a leader that cannot rely on its lease acts no more. Method: real daemons, a
+real etcd that is killed, stopped and wiped; facts from status, readiness, the logs of the instances and the keys in etcd.
+"""
+import base64
+import json
+import re
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+from etcd_server import LEASE_S, Etcd, HaCluster
+from families import made_up_ids
+from harness import BUILD, READY_S, SLOW, Daemon, Stream, free_ports, get, post, wait_for
+
+BODY = {"model": "fable", "prompt": made_up_ids(30, 9), "max_tokens": 5, "ignore_eos": True, "temperature": 0}
+LOCK, STATE = "/coordinator/leader-lock", "/coordinator/state"
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with HaCluster(1, 1) as c:
+        yield c
+
+
+@pytest.fixture
+def pair(cluster):
+    """The first leads and serves, whatever the test before has left."""
+    c = cluster
+    if c.etcd.process is None:
+        c.etcd.start()
+    for d in c.coordinators:
+        if not d.alive():
+            d.start()
+    wait_for(lambda: {c.ha(0).get("role"), c.ha(1).get("role")} == {"leader", "standby"}, READY_S, "one leads")
+    lead = 0 if c.ha(0)["role"] == "leader" else 1
+    c.use(lead)
+    wait_for(lambda: c.ready(lead) and c.all_serve(), READY_S, "it serves")
+    wait_for(lambda: c.ha(1 - lead).get("leader") == c.address(lead), READY_S, "the other knows it")
+    c.lead, c.other = lead, 1 - lead
+    return c
+
+
+def ids(c):
+    return {i["address"]: (i["id"], i["role"]) for i in c.status()["instances"]}
+
+
+def links_touched(c):
+    return [len(re.findall(r" role from=| kv_link peer=\d+ .*state=", d.log())) for d in c.instances]
+
+
+def answer(c):
+    a = post(c.base, "/v1/completions", BODY)
+    assert a.status == 200, a.text
+    return a.json["choices"][0]["text"]
+
+
+def role_posts(c, i):
+    return len(re.findall(r"role: .*event=taken|role id=\d+ .*event=taken", c.coordinators[i].log()))
+
+
+def test_a_standby_serves_status_and_refuses_requests(pair):
+    c = pair
+    base, mgmt, status = (f"http://127.0.0.1:{p}" for p in c.all_ports[c.other][:3])
+    a = post(base, "/v1/completions", BODY)
+    assert a.status == 503 and a.headers["x-baton-leader"] == c.address(c.lead) and "Retry-After" in a.headers
+    assert "standby" in a.text and c.address(c.lead) in a.text
+    a = get(status, "/v1/readiness")
+    assert a.status == 503 and a.json["reasons"] == [
+        {"stage": "standby", "detail": f"This coordinator is a standby; the leader is {c.address(c.lead)}"}]
+    assert get(status, "/v1/health").status == 200
+    for path in ("/v1/instances/drain", "/v1/instances/role", "/v1/instances/register", "/v1/load_lora_adapter"):
+        a = post(mgmt, path, {})
+        assert (a.status, a.headers["x-baton-leader"]) == (503, c.address(c.lead)), path
+    s = get(mgmt, "/v2/status").json
+    assert s["instances"] == [] and s["coordinator"]["ha"]["role"] == "standby" and s["coordinator"]["ha"]["leader"] == c.address(c.lead)
+    lead = c.ha(c.lead)
+    assert lead["role"] == "leader" and 0 < lead["leaseLeftMs"] <= 1000 * LEASE_S
+    assert c.etcd.value(LOCK) == c.address(c.lead)
+    assert int(json.loads(c.etcd.value(STATE).splitlines()[0])["term"]) == lead["term"]
+
+
+def test_the_leader_is_killed(pair):
+    c = pair
+    before, text, marks, term = ids(c), answer(c), links_touched(c), c.ha(c.lead)["term"]
+    streams = [Stream(c.base, "/v1/completions", {**BODY, "max_tokens": 900, "stream": True}) for _ in range(3)]
+    for s in streams:
+        s.read_until(2)
+    began = time.monotonic()
+    c.coordinator.kill()
+    took = c.took_over(c.other, began)
+    print(f"ready {took:.2f} s after the leader was killed, lease {LEASE_S} s")
+    c.use(c.other)
+    wait_for(c.all_serve, 5 * SLOW, "all serve")
+    assert took <= LEASE_S + 1 + 2 * SLOW, took
+    assert c.ha(c.other)["term"] > term
+    assert ids(c) == before and answer(c) == text
+    assert links_touched(c) == marks
+    assert "event=taken" not in c.coordinator.log().rsplit("event=leads", 1)[1]  # no role was posted
+    for s in streams:
+        s.abandon()
+
+
+def test_the_leader_ends(pair):
+    """Its lease goes with it: nobody waits for its end."""
+    c = pair
+    before, text = ids(c), answer(c)
+    began = time.monotonic()
+    c.coordinator.process.send_signal(signal.SIGTERM)
+    took = c.took_over(c.other, began)
+    print(f"ready {took:.2f} s after SIGTERM of the leader, lease {LEASE_S} s")
+    assert c.coordinator.process.wait(timeout=30 * SLOW) == 0
+    c.coordinator.killed = True
+    assert took < 2 * SLOW and took < LEASE_S, took
+    c.use(c.other)
+    wait_for(c.all_serve, 5 * SLOW, "all serve")
+    assert ids(c) == before and answer(c) == text
+
+
+def test_a_leader_that_was_stopped_past_its_lease(pair):
+    """Whatever reaches it first when it goes on, it acts no more: its clients get an error, no instance takes an order, nobody hears of its term."""
+    c = pair
+    stopped = c.lead
+    old, term = c.coordinators[stopped], c.ha(stopped)["term"]
+    stream = Stream(c.base, "/v1/completions", {**BODY, "max_tokens": 900, "stream": True})
+    stream.read_until(2)
+    old.process.send_signal(signal.SIGSTOP)
+    began = time.monotonic()
+    try:
+        took = c.took_over(c.other, began)
+        print(f"ready {took:.2f} s after SIGSTOP of the leader, lease {LEASE_S} s")
+        c.use(c.other)
+        wait_for(c.all_serve, 5 * SLOW, "all serve")
+        text, posts, marks = answer(c), role_posts(c, stopped), links_touched(c)
+        refused = []
+        asked = threading.Thread(target=lambda: refused.append(post(f"http://{c.address(stopped)}", "/v1/completions", BODY)))
+        asked.start()  # in its socket when it goes on
+        time.sleep(0.3)
+    finally:
+        old.process.send_signal(signal.SIGCONT)
+    asked.join()
+    assert refused[0].status == 503 and "standby" in refused[0].text
+    wait_for(lambda: c.ha(stopped).get("leader") == c.address(c.other), READY_S, "it stands by")
+    rest = stream.read_all()
+    assert b"does not lead any more" in rest or b"[DONE]" not in rest
+    time.sleep(1)
+    assert role_posts(c, stopped) == posts and links_touched(c) == marks and answer(c) == text
+    assert c.ha(c.other)["role"] == "leader" and c.ha(c.other)["term"] > term
+    for seen in c.terms():  # each new term is above those before it
+        assert seen == sorted(set(seen)), seen
+    assert "event=refused status=409" not in "".join(d.log() for d in c.instances)  # none was even tried
+
+
+def test_etcd_is_away(pair):
+    """For less than the lease: nobody notices. For more: nobody leads, and both say why; the same goes on when it is back."""
+    c = pair
+    before, text = ids(c), answer(c)
+    c.etcd.process.send_signal(signal.SIGSTOP)
+    time.sleep(LEASE_S / 3)
+    assert answer(c) == text and c.ha(c.lead)["role"] == "leader"
+    c.etcd.process.send_signal(signal.SIGCONT)
+    time.sleep(LEASE_S)
+    assert c.ha(c.lead)["role"] == "leader" and answer(c) == text
+    c.etcd.stop()
+    began = time.monotonic()
+    wait_for(lambda: c.ha(c.lead)["role"] == "standby", 2 * LEASE_S * SLOW, "it steps down")
+    print(f"stood by {time.monotonic() - began:.2f} s after etcd was gone, lease {LEASE_S} s")
+    assert time.monotonic() - began <= LEASE_S + 0.5 * SLOW
+    assert c.ha(c.other)["role"] == "standby"
+    a = get(c.status_base, "/v1/readiness")
+    assert a.status == 503 and a.json["reasons"][0]["stage"] == "standby" and "etcd" in a.json["reasons"][0]["detail"]
+    assert post(c.base, "/v1/completions", BODY).status == 503
+    c.etcd.start()
+    wait_for(lambda: c.ready(0) or c.ready(1), READY_S, "one serves again")
+    c.use(0 if c.ready(0) else 1)
+    wait_for(c.all_serve, READY_S, "all serve")
+    assert ids(c) == before and answer(c) == text
+
+
+def test_etcd_was_wiped(pair):
+    """What the coordinators and the instances know is enough; terms go on rising."""
+    c = pair
+    before, text, term = ids(c), answer(c), c.ha(c.lead)["term"]
+    c.etcd.wipe()
+    c.etcd.start()
+    wait_for(lambda: any(c.ha(i).get("role") == "leader" and c.ready(i) and c.ha(i)["term"] > term for i in (0, 1)), READY_S, "one leads again")
+    c.use(0 if c.ha(0)["role"] == "leader" else 1)
+    wait_for(c.all_serve, READY_S, "all serve")
+    assert ids(c) == before and answer(c) == text
+    assert int(json.loads(c.etcd.value(STATE).splitlines()[0])["term"]) == c.ha(0 if c.ready(0) else 1)["term"]
+
+
+def test_a_lower_term_is_refused_with_both(pair):
+    c = pair
+    term = c.ha(c.lead)["term"]
+    for d in c.instances:
+        a = post(d.mgmt, "/v1/role/decode", {"local": {}}, headers={"coordinator-epoch": str(term - 1)})
+        assert a.status == 409 and f"must be at least {term}, which another coordinator has, got {term - 1}" in a.text
+        wait_for(lambda d=d: f"must be at least {term}, which another coordinator has, got {term - 1}" in d.log(), 5 * SLOW, "a line in its log")
+
+
+def b64(text):
+    return base64.b64encode(text.encode()).decode()
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """An etcd with users: "baton" may use /a/, and has the password "good"."""
+    e = Etcd(str(tmp_path_factory.mktemp("guarded")))
+    e.start()
+    try:
+        calls = [("user/add", {"name": "root", "password": "r"}), ("role/add", {"name": "root"}), ("user/grant", {"user": "root", "role": "root"}),
+                 ("user/add", {"name": "baton", "password": "good"}), ("role/add", {"name": "coordinators"}),
+                 ("role/grant", {"name": "coordinators", "perm": {"permType": "READWRITE", "key": b64("/a/"), "range_end": b64("/a0")}}),
+                 ("user/grant", {"user": "baton", "role": "coordinators"}), ("enable", {})]
+        for path, body in calls:
+            assert e.call(f"/v3/auth/{path}", body)[0] == 200, path
+        yield e
+    finally:
+        e.stop()
+
+
+def candidate(e, folder, prefix, password):
+    """A coordinator alone, without instances."""
+    (folder / "table.json").write_text('{"version":"1.0","status":"completed","server_group_list":[{"group_id":"2","server_list":[]}]}')
+    secret = folder / "password"
+    secret.write_text(password + "\n")
+    secret.chmod(0o400)
+    ports = free_ports(4)
+    names = ("predict_port", "manage_port", "status_port", "external_port")
+    conf = {"coordinator": {"http_config": dict(zip(names, map(str, ports))),
+                            "backup_config": {"function_enable": True, "database_server_dns": f"127.0.0.1:{e.port}"}},
+            "controller": {"global_rank_table_file_path": str(folder / "table.json")},
+            "pd": {"ha_lease_s": LEASE_S, "etcd_user": "baton", "etcd_password_file": "password", "etcd_prefix": prefix}}
+    return Daemon("candidate", "coordinator", conf, str(folder)).start()
+
+
+@pytest.mark.parametrize("prefix, password, line", [
+    ("/a/coordinator/", "bad", r'event=etcd_refuses .*key=/a/coordinator/leader-lock detail="/v3/auth/authenticate status 400: .*\(user baton\)"'),
+    ("/b/coordinator/", "good", r'event=etcd_refuses .*key=/b/coordinator/leader-lock detail="/v3/kv/range status 403: .*permission denied \(user baton\)"'),
+    ("/a/coordinator/", "good", r"event=leads term=\d+"),
+])
+def test_users_of_etcd(guarded, tmp_path, prefix, password, line):
+    """One line says who asked for what, and what etcd answered; it is not said again."""
+    d = candidate(guarded, tmp_path, prefix, password)
+    try:
+        wait_for(lambda: re.search(line, d.log()), 15 * SLOW, line)
+        time.sleep(3)
+        assert d.log().count("event=etcd_refuses") == (0 if "leads" in line else 1)
+        assert d.alive()
+    finally:
+        d.stop()
+
+
+@pytest.mark.parametrize("pd, backup, text", [
+    ({"etcd_user": "u"}, {}, 'pd.etcd_user and pd.etcd_password_file must be given both or not at all, got "u" and ""'),
+    ({"etcd_prefix": "x/"}, {}, 'begin and end with /, got "x/"'),
+    ({"ha_lease_s": 1}, {}, "pd.ha_lease_s must be an integer from 2 to 300, got 1"),
+    ({"state_dir": "/tmp"}, {}, 'pd.state_dir must be empty while coordinator.backup_config.function_enable is true, got "/tmp"'),
+    ({}, {"database_server_dns": "10.0.0.1"}, '"10.0.0.1" must be a loopback address while coordinator.tls_config.etcd_server_tls_enable is false'),
+    ({}, {"database_server_dns": "127.0.0.1:0"}, '"127.0.0.1:0" must have a port from 1 to 65535'),
+    ({}, {"database_server_dns": ","}, '"," names no server'),
+])
+def test_bad_settings(tmp_path, pd, backup, text):
+    conf = tmp_path / "c.json"
+    conf.write_text(json.dumps({"coordinator": {"backup_config": {"function_enable": True, "database_server_dns": "127.0.0.1", **backup}}, "pd": pd}))
+    r = subprocess.run([f"{BUILD}/bin/coordinator", "-c", str(conf), "--check-config"], capture_output=True, text=True)
+    assert r.returncode == 2 and text in r.stderr, r.stderr
