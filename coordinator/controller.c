@@ -34,7 +34,7 @@ struct alarm_of controller_alarm_of(const struct inst *in) {
     return (struct alarm_of){in->identity, inst_name(in), in->address};
 }
 
-static void forget(struct coordinator *co, struct inst *in) {
+void controller_forget(struct coordinator *co, struct inst *in) {
     log_info("controller", "id=%u event=forgotten", in->id);
     http_call_cancel(&in->probe_call);
     http_call_cancel(&in->role_call);
@@ -126,8 +126,9 @@ static void drop_gone(struct coordinator *co, uint64_t now) {
         next = in->next;
         bool table_gone = in->from_table && in->gone_since_ms != 0 &&
                           now - in->gone_since_ms >= (uint64_t)co->conf.disappeared_s * 1000;
-        bool lease_gone = !in->from_table && now > in->lease_end_ms && !inst_answers(in);
-        if (table_gone || lease_gone) forget(co, in);
+        bool lease_gone =
+            !in->from_table && !in->pushed.on && now > in->lease_end_ms && !inst_answers(in);
+        if (table_gone || lease_gone) controller_forget(co, in);
     }
 }
 
@@ -153,6 +154,7 @@ void controller_instance_lost(struct coordinator *co, uint32_t id, enum alarm_lo
     alarms_raise(co->alarms, ALARM_INSTANCE, &of, (int)how, in->facts.last_error);
     (void)inst_step(in, INST_EV_LOST);
     in->plan.place.next = ROLE_NONE;
+    in->pushed.lost_ms = clock_ms();
     in->session++;
     lose_role(in);
     http_call_cancel(&in->probe_call);
@@ -170,8 +172,7 @@ static void poll_failed(struct coordinator *co, struct inst *in, enum alarm_lost
     controller_instance_lost(co, in->id, how, text);
 }
 
-/* It is there, and has a role: watches it, and takes in what it answers. */
-static void open_dresult(struct coordinator *co, struct inst *in) {
+void controller_listen(struct coordinator *co, struct inst *in) {
     if (in->dresult != NULL || !in->facts.online || in->facts.status.role == ROLE_NONE) return;
     if (dresult_in_open(&in->dresult, co, in->id) != ERR_OK)
         log_warn("controller", "id=%u event=dresult_not_opened", in->id);
@@ -246,7 +247,7 @@ static void took_status(struct coordinator *co, struct inst *in, struct status_m
     }
     (void)inst_step(in, INST_EV_STATUS);
     take_orders_over(co, in);
-    open_dresult(co, in);
+    controller_listen(co, in);
     lora_learn(in);
     if ((was_stuck_ms > 0) != (m->stuck_ms > 0))
         log_warn("controller", "id=%u event=%s", in->id,
@@ -335,7 +336,7 @@ static void on_poll(void *arg, const struct http_result *r) {
 
 static void poll(struct coordinator *co, struct inst *in) {
     char url[128];
-    if (in->probe_call != NULL) return;
+    if (in->probe_call != NULL || in->pushed.on) return;
     in->probing_config = !in->facts.online || in->reread_config;
     in->poll_started_ms = clock_ms();
     ledger_poll_begins(&in->ledger);
@@ -361,7 +362,7 @@ void controller_poll_soon(struct coordinator *co) {
 
 void controller_look_now(struct coordinator *co, uint32_t id) {
     struct inst *in = registry_find(&co->reg, id);
-    if (in == NULL) return;
+    if (in == NULL || in->pushed.on) return;
     in->look_again = in->probe_call != NULL; /* its answer may be older than what there is to see */
     poll(co, in);
 }
@@ -491,5 +492,5 @@ enum err controller_start(struct coordinator *co, struct errbuf *eb) {
 
 void controller_stop(struct coordinator *co) {
     loop_timer_stop(&co->tick);
-    while (co->reg.first != NULL) forget(co, co->reg.first);
+    while (co->reg.first != NULL) controller_forget(co, co->reg.first);
 }

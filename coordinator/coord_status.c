@@ -152,7 +152,7 @@ static struct json_value *instance_json(const struct coordinator *co, const stru
     snprintf(addr, sizeof(addr), "%s:%u", in->node.mgmt_ip, in->node.mgmt_port);
     add_str(o, "management", addr);
     add_u64(o, "interCommPort", in->node.inter_comm_port);
-    add_str(o, "source", in->from_table ? "rank table" : "registered");
+    add_str(o, "source", in->pushed.on ? "pushed" : in->from_table ? "rank table" : "registered");
     add_str(o, "model", in->facts.config.model_name);
     add_str(o, "role", inst_role_name(in->facts.status.role));
     add_str(

@@ -80,6 +80,10 @@ enum err controller_start(
 void controller_stop(struct coordinator *co);
 /* The same, for one that does not lead yet: reads the rank table and forgets it. */
 enum err controller_check(const struct coordinator *co, struct errbuf *eb);
+/* It is there no more: all that is about it ends, and it with that. */
+void controller_forget(struct coordinator *co, struct inst *in);
+/* It is there, and has a role: opens its /dresult, to watch it and take in what it answers. */
+void controller_listen(struct coordinator *co, struct inst *in);
 /* Registers or renews an instance that announced itself (takes *node). NULL: no room. */
 struct inst *controller_register(struct coordinator *co, struct node_conf *node);
 bool controller_ready(const struct coordinator *co);

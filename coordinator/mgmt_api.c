@@ -9,6 +9,8 @@
 #include "coordinator/coordinator.h"
 #include "coordinator/ha.h"
 #include "coordinator/mgmt_msg.h"
+#include "coordinator/refresh.h"
+#include "coordinator/refresh_msg.h"
 #include "coordinator/relay.h"
 
 enum { IDS_BODY = 1 << 16, SMALL_BODY = 4096 };
@@ -53,6 +55,11 @@ static void on_online(void *arg, struct http_x *x, const struct route_params *p)
 static void on_offline(void *arg, struct http_x *x, const struct route_params *p) {
     (void)p;
     order_open(arg, x, false);
+}
+
+static void on_refresh(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    refresh_route(arg, x);
 }
 
 static void on_tasks(void *arg, struct http_x *x, const struct route_params *p) {
@@ -157,6 +164,7 @@ static void on_backup(void *arg, struct http_x *x, const struct route_params *p)
 }
 
 const struct route mgmt_api_routes[] = {
+    {PLANE_MGMT, "POST", "/v1/instances/refresh", on_refresh, REFRESH_BODY_BYTES_MAX},
     {PLANE_MGMT, "POST", "/v1/instances/online", on_online, IDS_BODY},
     {PLANE_MGMT, "POST", "/v1/instances/offline", on_offline, IDS_BODY},
     {PLANE_MGMT, "GET", "/v1/instances/tasks", on_tasks, 0},

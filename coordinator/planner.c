@@ -99,6 +99,7 @@ void planner_stands_in(struct coordinator *co, struct inst *in, bool on) {
 
 static void take(struct coordinator *co, struct inst *in, const struct plan_node *v) {
     struct plan_place *at = &in->plan.place;
+    if (in->pushed.on) return; /* its place comes from elsewhere */
     if (v->place.role != at->role)
         log_info("controller", "id=%u event=%s role=%s", in->id,
                  v->place.role == v->reports ? "role_kept" : "role_decided",
@@ -175,6 +176,7 @@ void planner_keep(struct coordinator *co) {
     struct errbuf eb = {0};
     if ((s.rows = calloc(co->reg.n + 1, sizeof(*s.rows))) == NULL) return; /* the next round */
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
+        if (in->pushed.on) continue;
         struct store_row *r = &s.rows[s.n_rows++];
         memcpy(r->identity, in->identity, sizeof(r->identity));
         r->id = in->id;

@@ -13,6 +13,7 @@
 #include "coordinator/override.h"
 #include "coordinator/plan.h"
 #include "coordinator/rate_meter.h"
+#include "coordinator/refresh.h"
 #include "coordinator/schedule.h"
 #include "coordinator/store.h"
 #include "proto/status_msg.h"
@@ -76,6 +77,7 @@ struct inst {
     char address[INST_ADDRESS_BYTES];    /* of its business plane, "10.0.0.3:1025" */
     char identity[STORE_IDENTITY_BYTES]; /* its management address: who it is (store.h) */
     bool from_table;                     /* the rank table lists it; else it registered itself */
+    struct inst_pushed pushed;           /* or a controller has pushed it */
     uint64_t lease_end_ms;               /* of a registration */
     uint64_t gone_since_ms;              /* 0, or when it left the table */
 

@@ -50,7 +50,7 @@ COORDINATOR |= {p: ("GET", "data") for p in INFO + ["/openapi.json", "/docs", "/
 COORDINATOR |= {p: ("GET", "data mgmt status") for p in PROBES + ["/v2/health/live", "/v2/health/ready", f"{M}/ready"]}
 COORDINATOR |= {p: ("GET", "mgmt") for p in ["/v1/status", "/v2/status", "/v1/alarms", "/v1/instances/tasks", "/v1/coordinator_info", "/recvs_info",
                                                    "/recvs_metrics", "/v1/plan"]}
-COORDINATOR |= {p: ("POST", "mgmt") for p in [f"/v1/instances/{x}" for x in ("register", "role", "drain", "undrain", "offline", "online", "query_tasks")]
+COORDINATOR |= {p: ("POST", "mgmt") for p in [f"/v1/instances/{x}" for x in ("register", "role", "drain", "undrain", "offline", "online", "query_tasks", "refresh")]
                 + ["/backup_info"]}
 COORDINATOR |= {"/metrics": ("GET", "metrics"), "/v1/config": ("GET", "data"), "/v1/config/reload": ("POST", "data")} | KEPT
 for table in (INSTANCE, COORDINATOR):
