@@ -10,6 +10,7 @@
 #include "common/base/log.h"
 #include "common/base/metrics.h"
 #include "coordinator/coordinator.h"
+#include "coordinator/ha.h"
 #include "coordinator/prom_merge.h"
 #include "coordinator/relay.h"
 
@@ -255,7 +256,7 @@ static void read_gauges(struct coord_metrics *cm) {
     double received = metric_value(cm->plain[RECEIVED]);
     metric_set(cm->plain[INFLIGHT], (double)n.in_flight);
     metric_set(cm->plain[QUEUE], (double)n.queued);
-    metric_set(cm->plain[MASTER], 1);
+    metric_set(cm->plain[MASTER], coord_leads(cm->co) && !cm->co->stands_by);
     budget_metrics_read(cm->limits);
     build_metrics_read(cm->build);
     cred_watch_metrics_read(cm->co->creds);

@@ -79,6 +79,8 @@ static void put_headers(const struct relay *r, struct fwd_headers *h, const stru
     }
     snprintf(value, sizeof(value), "%u", r->attempt.epoch);
     fwd_headers_add(h, "req-epoch", value);
+    snprintf(value, sizeof(value), "%llu", (unsigned long long)r->set->co->term);
+    fwd_headers_add(h, COORD_TERM_HEADER, value);
     fwd_headers_add(h, TENANT_HEADER, r->tenant->name);
     snprintf(value, sizeof(value), "%llu", (unsigned long long)(clock_ms() - r->arrival_ms));
     if (r->attempt.epoch > 0) fwd_headers_add(h, "baton-spent-ms", value);

@@ -237,7 +237,8 @@ static const struct conf_key keys[] = {
         "what the coordinator's status and metrics call this instance; empty: its address and "
         "port"),
     STR(register_url, X "registerUrl", "",
-        "management URL of a coordinator this instance registers itself with; empty: none"),
+        "management URL of a coordinator this instance registers itself with; of several "
+        "coordinators all, with blanks between them; empty: none"),
     WORD(register_role, X "registerRole", "static|prefer|any|prefill|decode", "static",
          "role a registration asks for; static: that of its program, and no other; prefer: rather "
          "that of its program; any: as the ratio has it; prefill, decode: this one, and no other"),
@@ -417,9 +418,13 @@ static enum err check_clients(const struct inst_conf *c, struct errbuf *eb) {
 /* Both ends of the management plane are plain, or both have TLS. */
 static enum err check_register_url(const struct inst_conf *c, struct errbuf *eb) {
     const char *scheme = c->https_enabled ? "https://" : "http://", *url = c->register_url;
-    size_t n = strlen(scheme);
-    if (url[0] != 0 &&
-        (strncmp(url, scheme, n) != 0 || url[n] == 0 || strpbrk(url + n, "/?#@ ") != NULL))
+    const size_t n = strlen(scheme);
+    bool good = true;
+    for (; *url != '\0'; url += strcspn(url, " "), url += strspn(url, " "))
+        good = good && strncmp(url, scheme, n) == 0 && strcspn(url + n, "/?#@ ") > 0 &&
+               strcspn(url + n, "/?#@ ") == strcspn(url + n, " ");
+    url = c->register_url;
+    if (!good || url[0] == ' ')
         return err_set(eb, ERR_BAD_CONFIG,
                        X "registerUrl must be %sADDRESS:PORT without a path while " S
                          "httpsEnabled is %s, got \"%s\"",

@@ -89,6 +89,8 @@ struct instance {
     struct http_client *client; /* for registering */
     struct loop_timer *register_timer;
     struct http_call *register_call;
+    unsigned register_at;   /* which of several coordinators is asked */
+    bool register_failed;   /* the last one did not take it */
     uint64_t registered_ms; /* when it last did; 0: never */
     int exit_status;
 };

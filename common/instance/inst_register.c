@@ -1,5 +1,6 @@
 /* inst_register: an instance that announces itself: POST <registerUrl>/v1/instances/register every
- * few seconds (cluster-api 7.1). */
+ * few seconds (cluster-api 7.1). Of several coordinators the one that takes it is kept to, and the
+ * next one asked when it does not: it stands by, or is gone. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,16 +11,37 @@
 enum {
     LOOK_MS = 250,
     PERIOD_MS = 3000,
-    AWAY_PERIOD_MS = 500, /* its coordinator has gone: the next one shall know of it at once */
+    AWAY_PERIOD_MS = 500, /* nobody knows it: the next one shall at once */
     TIMEOUT_MS = 1000,
+    TURNS = 1 << 10, /* through the coordinators, before it counts anew */
 };
 
+/* Of several coordinators the one at the place that is asked now: where it begins and its length.
+ */
+static size_t url_now(const struct instance *in, const char **url) {
+    const char *p = in->conf.register_url;
+    for (unsigned i = 0; i < in->register_at; i++) {
+        p += strcspn(p, " ");
+        p += strspn(p, " ");
+        if (*p == '\0') p = in->conf.register_url;
+    }
+    *url = p;
+    return strcspn(p, " ");
+}
+
+/* One that stands by, or is gone, has another one beside it. */
 static void on_answer(void *arg, const struct http_result *r) {
     struct instance *in = arg;
+    const char *url;
+    const int n = (int)url_now(in, &url);
+    const bool several = strchr(in->conf.register_url, ' ') != NULL;
     in->register_call = NULL;
-    if (r->err != ERR_OK || r->status != 200)
-        log_warn("register", "url=%s err=%s status=%d detail=\"%s\"", in->conf.register_url,
-                 err_name(r->err), r->status, r->detail != NULL ? r->detail : "");
+    in->register_failed = r->err != ERR_OK || r->status != 200;
+    if (!in->register_failed) return;
+    if (!several || r->err != ERR_OK || r->status != 503)
+        log_warn("register", "url=%.*s err=%s status=%d detail=\"%s\"", n, url, err_name(r->err),
+                 r->status, r->detail != NULL ? r->detail : "");
+    if (several) in->register_at = (in->register_at + 1) % TURNS;
 }
 
 /* The label of the rank table that says so (cluster-api 6.4); "": none. */
@@ -36,15 +58,18 @@ static void on_period(void *arg) {
     struct instance *in = arg;
     const struct inst_conf *c = &in->conf;
     uint64_t now = clock_ms();
-    bool away = in->dresult != NULL && role_ctl_role(in->role_ctl) != ROLE_NONE &&
-                !dresult_out_has_listener(in->dresult);
+    const char *at;
+    const size_t n = url_now(in, &at);
+    bool away = (in->register_failed && strchr(c->register_url, ' ') != NULL) ||
+                (in->dresult != NULL && role_ctl_role(in->role_ctl) != ROLE_NONE &&
+                 !dresult_out_has_listener(in->dresult));
     if (in->register_call != NULL || in->stopping ||
         (in->registered_ms != 0 && now - in->registered_ms < (away ? AWAY_PERIOD_MS : PERIOD_MS)))
         return;
     in->registered_ms = now;
     struct buf b = BUF_INIT;
     char url[sizeof(c->register_url) + 32];
-    snprintf(url, sizeof(url), "%s/v1/instances/register", c->register_url);
+    snprintf(url, sizeof(url), "%.*s/v1/instances/register", (int)n, at);
     buf_printf(&b,
                "{\"server_ip\":\"%s\",\"server_id\":\"%s\",\"mgmt_ip\":\"%s\",\"predict_port\":\"%"
                "u\",\"mgmt_port\":\"%u\",\"metric_port\":\"%u\","

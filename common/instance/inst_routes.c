@@ -550,6 +550,10 @@ static void on_path(void *arg, struct http_x *x, const struct api_path *path, co
         http_x_set_header(x, CAUSE_HEADER, cause_name(CAUSE_P_NOT_SERVING));
         http_x_set_header(x, "Retry-After", "1");
         instance_reply_error(in, x, path, 503, "The service has been stopped");
+    } else if (!role_ctl_is_current(in->role_ctl, x)) {
+        req_meters_refused(instance_meters(in));
+        http_x_set_header(x, CAUSE_HEADER, cause_name(CAUSE_STOPPING));
+        instance_reply_error(in, x, path, 409, "Another coordinator leads");
     } else if (!role_ctl_request(in->role_ctl, x, path, model)) {
         req_meters_refused(instance_meters(in));
         http_x_set_header(x, CAUSE_HEADER, cause_name(CAUSE_P_NOT_SERVING));

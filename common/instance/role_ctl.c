@@ -202,6 +202,11 @@ bool role_ctl_obeys(struct role_ctl *rc, struct http_x *x) {
     return true;
 }
 
+bool role_ctl_is_current(const struct role_ctl *rc, const struct http_x *x) {
+    const char *text = http_x_header(x, COORD_TERM_HEADER);
+    return text == NULL || strtoull(text, NULL, 10) >= rc->term;
+}
+
 uint64_t role_ctl_term(const struct role_ctl *rc) {
     return rc->term;
 }

@@ -36,6 +36,9 @@ bool role_ctl_unhealthy(const struct role_ctl *rc);
  * the highest seen, which it becomes; one without a term may. False: x is answered, with 409 or
  * 422. */
 bool role_ctl_obeys(struct role_ctl *rc, struct http_x *x);
+/* Whether the coordinator that passes x on is not one whose orders would be refused; changes
+ * nothing. */
+bool role_ctl_is_current(const struct role_ctl *rc, const struct http_x *x);
 uint64_t role_ctl_term(const struct role_ctl *rc); /* 0: no coordinator has shown one */
 uint64_t role_ctl_plan(const struct role_ctl *rc); /* hash of the role body it took; 0: none */
 bool role_ctl_drained(const struct role_ctl *rc);  /* the coordinator has it drained by order */

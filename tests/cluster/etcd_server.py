@@ -65,8 +65,8 @@ class Etcd:
 class HaCluster(Cluster):
     """Two coordinators, the first of which leads when it is entered; base, mgmt, status_base are those of the one that use() names."""
 
-    def __init__(self, n_p=1, n_d=1, coord=None, **kw):
-        super().__init__(n_p, n_d, **kw)
+    def __init__(self, n_p=1, n_d=1, coord=None, register=False, **kw):
+        super().__init__(n_p, n_d, register=register, **kw)
         self.etcd = Etcd(self.folder)
         ha = {"coordinator": {"backup_config": {"function_enable": True, "database_server_dns": "127.0.0.1", "database_server_port": self.etcd.port}},
               "pd": {"ha_lease_s": LEASE_S, "stop_drain_timeout_s": 10}}
@@ -77,6 +77,9 @@ class HaCluster(Cluster):
             conf = merge(first, {"coordinator": {"http_config": {"predict_port": str(predict), "manage_port": str(manage), "status_port": str(status),
                                                                  "external_port": str(external)}}})
             self.coordinators.append(Daemon(f"coordinator{i + 1}", "coordinator", conf, self.folder))
+        if register:
+            for d in self.instances:
+                d.conf["BatonConfig"]["registerUrl"] = " ".join(f"http://127.0.0.1:{ports[1]}" for ports in self.all_ports)
         self.use(0)
 
     def use(self, i):

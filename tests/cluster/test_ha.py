@@ -198,7 +198,41 @@ def test_a_lower_term_is_refused_with_both(pair):
     for d in c.instances:
         a = post(d.mgmt, "/v1/role/decode", {"local": {}}, headers={"coordinator-epoch": str(term - 1)})
         assert a.status == 409 and f"must be at least {term}, which another coordinator has, got {term - 1}" in a.text
+        a = post(d.base, "/v1/completions", BODY, headers={"coordinator-epoch": str(term - 1), "req-type": "prefill"})
+        assert a.status == 409 and "Another coordinator leads" in a.text
         wait_for(lambda d=d: f"must be at least {term}, which another coordinator has, got {term - 1}" in d.log(), 5 * SLOW, "a line in its log")
+
+
+def test_instances_that_register(tmp_path):
+    """They find whoever leads. 2P2D; the leader dies, and the one after it as well."""
+    with HaCluster(2, 2, register=True) as c:
+        before, text, marks = ids(c), answer(c), links_touched(c)
+        for dead in (0, 1):
+            began = time.monotonic()
+            c.coordinators[dead].kill()
+            took = c.took_over(1 - dead, began)
+            print(f"ready {took:.2f} s after the leader was killed, lease {LEASE_S} s, instances register")
+            assert took <= LEASE_S + 2 + 2 * SLOW, took
+            c.use(1 - dead)
+            wait_for(c.all_serve, READY_S, "all serve")
+            assert ids(c) == before and answer(c) == text and links_touched(c) == marks
+            c.both_again(dead)
+
+
+def test_a_leader_that_goes_on_without_etcd():
+    """pd.ha_keep_on_store_loss: it serves as long as etcd is away, and says so; a lease that has ended meanwhile ends its lead."""
+    with HaCluster(1, 1, coord={"pd": {"ha_keep_on_store_loss": True}}) as c:
+        text = answer(c)
+        c.etcd.stop()
+        wait_for(lambda: c.ha(0)["leaseLost"], 3 * LEASE_S * SLOW, "it says that its lease is lost")
+        time.sleep(1)
+        assert c.ready(0) and answer(c) == text and c.ha(0)["role"] == "leader" and not c.ready(1)
+        assert c.ha(0)["etcdTrouble"] != ""
+        c.etcd.start()
+        wait_for(lambda: any(c.ready(i) and not c.ha(i).get("leaseLost", True) for i in (0, 1)), READY_S, "one leads on a lease")
+        c.use(0 if c.ready(0) else 1)
+        wait_for(c.all_serve, READY_S, "all serve")
+        assert answer(c) == text
 
 
 def b64(text):

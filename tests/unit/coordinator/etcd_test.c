@@ -332,8 +332,10 @@ static bool has_left(void) {
 }
 
 static void set_state(uint64_t term, uint32_t id) {
-    struct store_row row = {"10.0.0.7:1026", id, ROLE_DECODE, 1, true};
-    const struct store_state s = {.term = term, .rows = &row, .n_rows = 1};
+    const struct store_row row = {
+        .identity = "10.0.0.7:1026", .id = id, .role = ROLE_DECODE, .group = 1, .drained = true};
+    struct store_row rows[] = {row};
+    const struct store_state s = {.term = term, .rows = rows, .n_rows = 1};
     buf_clear(&gw.state);
     assert_int_equal(store_state_format(&gw.state, &s), ERR_OK);
 }

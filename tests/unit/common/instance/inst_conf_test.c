@@ -99,6 +99,13 @@ static void rules(void **state) {
          "ServerConfig.interCommTLSEnabled must be true while ipAddress is not a loopback address, "
          "got 10.0.0.1; BatonConfig.allowInsecure: true permits it"},
         {{"BatonConfig.registerUrl", "\"http://127.0.0.1:1026\""}, NULL},
+        {{"BatonConfig.registerUrl", "\"http://127.0.0.1:1026 http://127.0.0.2:1026\""}, NULL},
+        {{"BatonConfig.registerUrl", "\"http://127.0.0.1:1026 127.0.0.2:1026\""},
+         "BatonConfig.registerUrl must be http://ADDRESS:PORT without a path while "
+         "ServerConfig.httpsEnabled is false, got \"http://127.0.0.1:1026 127.0.0.2:1026\""},
+        {{"BatonConfig.registerUrl", "\"http://127.0.0.1:1026/x\""},
+         "BatonConfig.registerUrl must be http://ADDRESS:PORT without a path while "
+         "ServerConfig.httpsEnabled is false, got \"http://127.0.0.1:1026/x\""},
         {{"BatonConfig.registerUrl", "\"https://127.0.0.1:1026\""},
          "BatonConfig.registerUrl must be http://ADDRESS:PORT without a path while "
          "ServerConfig.httpsEnabled is false, got \"https://127.0.0.1:1026\""},
