@@ -177,6 +177,7 @@ char *status_msg_format(const struct status_msg *m, int version) {
     json_obj_set(root, "peers", ips);
     add_adapters(root, m);
     add_orders(root, m);
+    if (version == 2) json_obj_set(root, "perf", perf_format(&m->perf));
     return finish(root);
 }
 
@@ -303,6 +304,11 @@ static enum err read_service(struct status_msg *m, const struct json_value *root
     return ERR_OK;
 }
 
+static enum err read_perf(struct status_msg *m, const struct json_value *root, struct errbuf *eb) {
+    struct json_value *o;
+    return perf_parse(&m->perf, json_get_obj(root, "perf", &o) == JSON_OK ? o : NULL, eb);
+}
+
 enum err status_msg_parse(struct status_msg *m, const char *body, size_t n, struct errbuf *eb) {
     struct json_value *root, *res;
     uint64_t slots = 0;
@@ -325,6 +331,7 @@ enum err status_msg_parse(struct status_msg *m, const char *body, size_t n, stru
         m->kv_leases = (uint32_t)opt_uint(res, "kvLeases", UINT32_MAX);
         e = read_links(m, root, eb);
         if (e == ERR_OK) e = read_adapters(m, root, eb);
+        if (e == ERR_OK) e = read_perf(m, root, eb);
         read_orders(m, root);
     }
     json_put(root);

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include "proto/err.h"
 #include "proto/limits.h"
+#include "proto/perf_msg.h"
 #include "proto/role_msg.h"
 
 struct config_msg {
@@ -53,6 +54,7 @@ struct status_msg {
     uint32_t id;         /* in that body */
     bool listened;       /* that coordinator is connected */
     bool drained;        /* an operator has it drained */
+    struct perf_msg perf;
     struct link_status *links;
     size_t n_links;
     struct adapter_status *adapters; /* in order of loading ("loraAdapters") */

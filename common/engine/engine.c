@@ -255,6 +255,7 @@ void engine_stats_publish(struct engine *e) {
         .draft_accepted = e->draft_accepted,
         .prefill_tokens_per_s = rate_of(&e->prefill_rate),
         .decode_tokens_per_s = rate_of(&e->decode_rate),
+        .perf = e->perf,
     };
     pthread_mutex_lock(&e->stats_lock);
     e->stats = s;

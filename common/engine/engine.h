@@ -53,6 +53,7 @@
 #include "common/engine/token_guide.h"
 #include "proto/err.h"
 #include "proto/infer_msg.h"
+#include "proto/perf_msg.h"
 
 /* INT8 and INT4: of weights in groups of 32 along k; INT8 of KV in rows with a scale (kernels.h).
  * F16 and INT4: no KV. From Q4_K on: weights as a GGUF file has them, which nobody can ask for:
@@ -305,6 +306,12 @@ bool engine_step(struct engine *e);
  * no finite logits. ERR_CONFLICT: called from inside a step. */
 enum err engine_self_test(struct engine *e);
 
+/* Measures the model where nothing has been measured yet: one probe, of some tenths of a second at
+ * most, prompts and steps in turn; not counted but in engine_stats.perf. False: there is none left,
+ * or they have taken ENGINE_CALIBRATE_S. For moments without work; never from inside a step. */
+enum { ENGINE_CALIBRATE_S = 5 };
+bool engine_calibrate(struct engine *e);
+
 /* Holds weights that came from a cache file against their checksum, in the background
  * (weights_check.h). Once, after engine_open(). done runs on a thread of the check, at most once
  * and not after engine_close(): ERR_OK, or ERR_BAD_FILE and a text that names the file. Not called
@@ -330,6 +337,7 @@ struct engine_stats {
                                                       tokens it guessed, those that were right */
     double prefill_tokens_per_s,
         decode_tokens_per_s; /* over the last seconds of steps that had such rows */
+    struct perf_msg perf;    /* of prompts as they end, and of steps that only decode */
 };
 /* Layers whose KV a block holds: those of an encoder use the same one after another. */
 static inline int model_kv_layers(const struct model_info *m) {

@@ -116,6 +116,7 @@ struct seq {
     int n_final_blocks;  /* announced by on_kv for every layer */
     uint64_t refused_at; /* n_frees when it last did not fit */
     uint64_t arrival_us;
+    double prompt_s; /* its part of the steps that computed its prompt */
 
     bool paused;                /* by its owner: takes no part in steps */
     struct beam_search *search; /* NULL: no beam search */
@@ -178,6 +179,9 @@ struct engine {
     uint64_t steps, prompt_tokens, generated_tokens, lookup_blocks, hit_blocks, embedded;
     uint64_t drafts, draft_tokens, draft_accepted;
     struct rate prefill_rate, decode_rate;
+    struct perf_msg perf;
+    int n_probes; /* of engine_calibrate() so far */
+    double probes_s;
     pthread_mutex_t stats_lock;
     bool stats_lock_made;
     struct engine_stats stats; /* under stats_lock */

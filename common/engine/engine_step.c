@@ -345,6 +345,21 @@ static void rate_add(struct rate *r, int tokens, double s) {
     r->s = r->s * keep + s;
 }
 
+/* Rows of a step share its time. A prompt is told when its last row is computed. */
+static void measure(struct engine *e, int n_rows, int n_decode, double s) {
+    double context = 0;
+    for (int i = 0; i < e->n_plan; i++) {
+        const struct choice *c = e->plan[i];
+        struct seq *q = c->seq;
+        context += c->n_past;
+        if (q->kind == SEQ_EMBED || c->n_past >= q->n_input) continue;
+        q->prompt_s += s * e->parts[i].n_rows / n_rows;
+        if (c->n_past + e->parts[i].n_rows < q->n_input) continue;
+        perf_add_prompt(&e->perf, q->n_input - q->n_cached_blocks * e->block_tokens, q->prompt_s);
+    }
+    if (n_decode == n_rows) perf_add_step(&e->perf, n_decode, context / e->n_plan, s);
+}
+
 bool engine_step(struct engine *e) {
     if (e->in_step) return false; /* from a callback: the step is under way */
     e->in_step = true;
@@ -367,6 +382,7 @@ bool engine_step(struct engine *e) {
         e->in_pass = false;
         uint64_t now_us = clock_us();
         double s = (double)(now_us - start_us) * 1e-6;
+        measure(e, n_rows, n_decode, s);
         engine_reap_doomed(e);
         advance(e);
         emit(e, n_logits, now_us);

@@ -355,6 +355,7 @@ static void reply_status(struct instance *in, struct http_x *x, int version) {
     m.held = inst_engine_held(in);
     m.stuck_ms = worker_stuck_ms(in->worker);
     m.total_blocks = (uint64_t)st.blocks_total;
+    m.perf = st.perf;
     m.term = role_ctl_term(in->role_ctl);
     m.plan = role_ctl_plan(in->role_ctl);
     m.id = role_ctl_id(in->role_ctl);

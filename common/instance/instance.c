@@ -179,6 +179,7 @@ static enum err open_parts(struct instance *in, struct errbuf *eb) {
         worker_set_loras(in->worker, in->loras);
         worker_meter_steps(in->worker, inst_metrics_steps(in->metrics));
         worker_share_prefixes(in->worker, strcmp(c->prefix_cache_scope, "all") == 0);
+        worker_calibrate(in->worker);
     }
     if (e == ERR_OK)
         e = text_pool_open(&in->text_pool, in->loop, (unsigned)(threads < 1 ? 1 : threads),

@@ -83,6 +83,10 @@ void worker_meter_steps(struct worker *w, struct metric *m) {
     atomic_store(&w->step_tokens, m);
 }
 
+void worker_calibrate(struct worker *w) {
+    atomic_store_explicit(&w->calibrating, true, memory_order_relaxed);
+}
+
 void worker_share_prefixes(struct worker *w, bool shared) {
     w->shared_prefixes = shared;
 }

@@ -58,6 +58,8 @@ uint64_t worker_tenant(const struct infer_req *req);
 /* Each step of the engine tells `m` its tokens, of prompts and made; borrowed, and outlives the
  * worker. Before the first sequence. */
 void worker_meter_steps(struct worker *w, struct metric *m);
+/* The engine measures itself while there is no work: engine_calibrate(). */
+void worker_calibrate(struct worker *w);
 void worker_share_prefixes(struct worker *w, bool shared); /* before the first sequence; false */
 
 uint64_t worker_next_seq_id(struct worker *w);

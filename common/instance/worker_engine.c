@@ -272,6 +272,13 @@ static void meter_step(struct worker *w, uint64_t *before) {
     *before = n;
 }
 
+static bool calibrate(struct worker *w) {
+    if (!atomic_load_explicit(&w->calibrating, memory_order_relaxed)) return false;
+    const bool more = engine_calibrate(w->engine);
+    if (!more) atomic_store_explicit(&w->calibrating, false, memory_order_relaxed);
+    return more;
+}
+
 void *worker_engine_main(void *arg) {
     struct worker *w = arg;
     bool busy = true;
@@ -287,7 +294,7 @@ void *worker_engine_main(void *arg) {
         }
         flush_mail(w); /* a cancel is answered before the next step, which may be long */
         if (stop) return NULL;
-        busy = !w->held && engine_step(w->engine);
+        busy = !w->held && (engine_step(w->engine) || calibrate(w));
         flush_mail(w);
         if (busy) meter_step(w, &n_rows);
         atomic_store_explicit(&w->last_step_us, clock_us(), memory_order_relaxed);

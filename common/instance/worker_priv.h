@@ -124,6 +124,7 @@ struct worker {
     struct seq *known[TABLE_SIZE];      /* engine thread */
     struct mail *out, **out_last;       /* engine thread: events of the step under way */
     struct metric *_Atomic step_tokens; /* NULL: nobody counts */
+    atomic_bool calibrating;            /* there may be something to measure */
     _Atomic uint64_t last_step_us;
 };
 

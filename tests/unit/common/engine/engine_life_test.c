@@ -350,6 +350,34 @@ static void test_pool_size(void **state) {
     assert_true(engine_free_memory() > mib);
 }
 
+/* Probes leave nothing behind: no block, no count, no other token; after work there are none. */
+static void test_calibrate(void **state) {
+    (void)state;
+    struct engine_opts o = fake_opts();
+    struct rig plain, rig;
+    struct sampling p = seeded(5, 12);
+    struct engine_stats s;
+    int32_t ids[20];
+    int n = 0;
+    prompt_of(1, ids, 20);
+    rig_open(&plain, &o);
+    assert_int_equal(add(&plain, 0, SEQ_WHOLE, ids, 20, &p), ERR_OK);
+    run_dry(&plain);
+    assert_false(engine_calibrate(plain.e)); /* what it does measures it now */
+    rig_open(&rig, &o);
+    while (engine_calibrate(rig.e)) assert_in_range(++n, 1, 20);
+    assert_true(n > 4);
+    engine_stats(rig.e, &s);
+    assert_true(s.steps == 0 && s.prompt_tokens == 0 && s.generated_tokens == 0);
+    rig_check_idle(&rig);
+    assert_int_equal(add(&rig, 0, SEQ_WHOLE, ids, 20, &p), ERR_OK);
+    run_dry(&rig);
+    assert_int_equal(rig.heard[0].n_tokens, plain.heard[0].n_tokens);
+    assert_memory_equal(rig.heard[0].tokens, plain.heard[0].tokens, sizeof(plain.heard[0].tokens));
+    rig_close(&rig);
+    rig_close(&plain);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refusals),
@@ -357,6 +385,7 @@ int main(void) {
         cmocka_unit_test(test_cancel_at_every_stage),
         cmocka_unit_test(test_cancel_inside_callbacks),
         cmocka_unit_test(test_end_frees_before_it_tells),
+        cmocka_unit_test(test_calibrate),
         cmocka_unit_test(test_no_finite_logit_fails_the_sequence),
         cmocka_unit_test(test_open_refuses),
         cmocka_unit_test(test_pool_size),
