@@ -152,6 +152,12 @@ static const struct conf_key keys[] = {
     INT(p_rate, R "default_p_rate", 0, 15, "0",
         "parts of prefill in the fixed ratio; 0 with default_d_rate 0: one to one"),
     INT(d_rate, R "default_d_rate", 0, 15, "0", "parts of decode in the fixed ratio"),
+    BOOL(roles_follow, R "digs_periodic_role_decision.auto_pd_role_switching_enable", "true",
+         "without a fixed ratio, roles follow the load"),
+    INT(prefill_slo_ms, R "digs_prefill_slo", 1, 65535, "1000",
+        "milliseconds to the first token that roles are chosen for"),
+    INT(decode_slo_ms, R "digs_decode_slo", 1, 65535, "50",
+        "milliseconds a token that roles are chosen for"),
     INT(online_attempts, R "server_online_attempt_times", 1, 65535, "36",
         "waits for instances of the table before roles are given to those there"),
     INT(online_wait_s, R "server_online_wait_seconds", 1, 65535, "5", "seconds of one such wait"),
@@ -197,6 +203,10 @@ static const struct conf_key keys[] = {
     INT(role_repair_s, P "role_repair_s", 1, 604800, "30",
         "seconds without a prefill or a decode instance, after which another instance takes the "
         "role; static labels are kept"),
+    INT(role_window_s, P "role_window_s", 1, 3600, "5",
+        "seconds of load that roles follow: what came earlier fades"),
+    INT(role_cool_s, P "role_cool_s", 1, 604800, "5",
+        "seconds after a switch in which the load switches nobody of its group"),
     BOOL(fall_back, P "fallback_to_standard", "false",
          "while no prefill or no decode instance is left, those of the other role serve requests "
          "alone, whatever their labels say; false: 503"),

@@ -65,7 +65,8 @@ struct coord_conf {
     char etcd_hosts[512];
     int64_t etcd_port;
     /* controller: 11.3 */
-    bool controller_enabled;
+    bool controller_enabled, roles_follow;
+    int64_t prefill_slo_ms, decode_slo_ms;
     char rank_table_path[COORD_PATH_BYTES];
     int64_t sync_s, rank_table_s, disappeared_s, p_rate, d_rate, online_attempts, online_wait_s,
         drain_s, instance_port, instance_mgmt_port, instance_metric_port, instance_timeout_s,
@@ -74,7 +75,7 @@ struct coord_conf {
     bool allow_insecure;
     int64_t stop_drain_timeout_s, register_lease_s, body_mib, relay_pending_mib, role_post_retry_ms,
         tenant_waiting_max, breaker_faults, breaker_open_ms, heartbeat_ms, drain_soft_s,
-        role_repair_s, decode_silence_s, transcripts_mib;
+        role_repair_s, role_window_s, role_cool_s, decode_silence_s, transcripts_mib;
     bool attempts_header, fall_back, ha_keep;
     int64_t ha_lease_s;
     char etcd_user[128], etcd_prefix[128], advertised_ip[64], etcd_password_file[COORD_FILE_BYTES];

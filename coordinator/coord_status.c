@@ -217,6 +217,16 @@ static struct json_value *tenants_json(const struct coordinator *co) {
     return arr;
 }
 
+/* How many instances of each role the load needs. */
+static struct json_value *needs_json(const struct coordinator *co) {
+    struct json_value *o = json_new_obj();
+    struct role_needs needs;
+    planner_needs(co, &needs);
+    json_obj_set(o, "prefill", json_new_f64(needs.p));
+    json_obj_set(o, "decode", json_new_f64(needs.d));
+    return o;
+}
+
 void coord_reply_alarms(const struct coordinator *co, struct http_x *x) {
     reply(x, 200, alarms_json(co->alarms));
 }
@@ -237,6 +247,7 @@ void coord_reply_status(struct coordinator *co, struct http_x *x) {
     add_u64(me, "requestsRetried", c.retried);
     add_u64(me, "requestsCancelled", c.cancelled);
     add_u64(me, "requestsRefused", c.refused);
+    json_obj_set(me, "needs", needs_json(co));
     json_obj_set(me, "tenants", tenants_json(co));
     struct json_value *ha = ha_status(co);
     if (ha != NULL) json_obj_set(me, "ha", ha);

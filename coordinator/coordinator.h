@@ -67,6 +67,7 @@ struct coordinator {
     bool published;         /* an instance has served, or a list of them was pushed */
     bool stands_by;         /* POST /backup_info: another coordinator takes the requests */
     uint64_t received_seen; /* by the last GET /recvs_info */
+    struct perf_msg perf;   /* what the instances have measured, together */
     bool stopping, leaving;
     struct loop_timer *stop_timer;
     uint64_t stop_until_ms;
@@ -113,6 +114,8 @@ struct planner_facts {
 };
 enum err planner_facts(struct coordinator *co, struct planner_facts *f);
 void planner_facts_free(struct planner_facts *f);
+/* What the load needs, by what the instances say of themselves. */
+void planner_needs(const struct coordinator *co, struct role_needs *out);
 /* Says, and raises or clears the alarm, that an instance stands in for a role that has nobody left.
  */
 void planner_stands_in(struct coordinator *co, struct inst *in, bool on);

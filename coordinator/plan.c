@@ -6,10 +6,13 @@
  *    There is another group only when the others are full and there are enough of both roles.
  * 4. A group that lacks a role gets one instance: from another group, or one of its own changes its
  *    role. An instance that would be alone there goes to another group.
- * 5. Where a group has nobody at work of a role, those of the other role do both, at once, until
+ * 5. Where the load of a group needs clearly more of one role than of the other, one instance
+ *    changes its role.
+ * 6. Where a group has nobody at work of a role, those of the other role do both, at once, until
  *    they can serve with one of it again.
  *
- * Only rule 4 moves what stands: at most one instance a group, as long as roles can change. */
+ * Only rules 4 and 5 move what stands: at most one instance a group, as long as roles can change.
+ */
 #include "coordinator/plan.h"
 
 #include <math.h>
@@ -360,6 +363,16 @@ static void rejoin(struct work *w, unsigned group, int part) {
         disband(w, group, part);
 }
 
+static void begin_switch(struct work *w, struct plan_node *v, int part) {
+    struct group *g = &w->groups[v->place.group];
+    v->place.next = role_of(part);
+    v->place.by_load = false;
+    g->switching = true;
+    g->part[1 - part].n_open--;
+    g->part[1 - part].n_able -= !v->roleless;
+    g->part[part].n_coming++;
+}
+
 static void repair(struct work *w, unsigned group, int part) {
     struct group *g = &w->groups[group];
     const size_t n_others = g->part[1 - part].n_open;
@@ -371,11 +384,7 @@ static void repair(struct work *w, unsigned group, int part) {
     }
     struct plan_node *v = n_others >= 2 ? least_busy(w, group, 1 - part, true) : NULL;
     if (v != NULL) {
-        v->place.next = role_of(part);
-        g->switching = true;
-        g->part[1 - part].n_open--;
-        g->part[1 - part].n_able -= !v->roleless;
-        g->part[part].n_coming++;
+        begin_switch(w, v, part);
     } else if (best_group(w, 1 - part, group, true) != 0) {
         disband(w, group, part);
     }
@@ -394,6 +403,45 @@ static void repair_groups(struct work *w) {
 }
 
 /* ---- rule 5 */
+static bool is_cool(const struct work *w, unsigned group) {
+    for (size_t i = 0; i < w->n; i++) {
+        const struct plan_node *v = &w->nodes[i];
+        if (v->place.group == group && v->switched_ms != 0 &&
+            w->now_ms - v->switched_ms < w->conf->cool_ms)
+            return false;
+    }
+    return true;
+}
+
+/* Members that work, and those that will when they have switched. */
+static size_t n_working(const struct group *g) {
+    size_t n = 0;
+    for (int part = 0; part < 2; part++) n += g->part[part].n_able + g->part[part].n_coming;
+    return n;
+}
+
+/* Requests spread over the groups by their size. */
+static void follow_load(struct work *w) {
+    const struct role_needs *all = &w->conf->needs;
+    size_t n_all = 0;
+    if (!(all->p > 0 || all->d > 0) || w->now_ms - w->plan->started_ms < w->conf->settle_ms) return;
+    for (unsigned g = 1; g < w->n_groups; g++) n_all += n_working(&w->groups[g]);
+    for (unsigned g = 1; g < w->n_groups; g++) {
+        const size_t n_p = w->groups[g].part[0].n_able, n_d = w->groups[g].part[1].n_able;
+        if (w->groups[g].switching || n_p == 0 || n_d == 0 || !is_cool(w, g)) continue;
+        const double share = (double)n_working(&w->groups[g]) / (double)n_all;
+        const struct role_needs need = {all->p * share, all->d * share};
+        const int lean = role_needs_lean(&need, n_p, n_d);
+        if (lean == 0) continue;
+        const int part = lean > 0 ? 0 : 1;
+        struct plan_node *v = least_busy(w, g, 1 - part, true);
+        if (v == NULL || v->roleless) continue;
+        begin_switch(w, v, part);
+        v->place.by_load = true;
+    }
+}
+
+/* ---- rule 6 */
 
 /* Nobody of it can work: those it had are away, or all have had the time to come. One that is known
  * from an earlier coordinator alone is on its way for so long. */
@@ -449,7 +497,10 @@ enum err plan_make(struct plan *p, const struct plan_conf *c, uint64_t now_ms) {
         e = join_groups(&w);
     }
     if (e == ERR_OK) {
-        if (c->decides) repair_groups(&w);
+        if (c->decides) {
+            repair_groups(&w);
+            follow_load(&w);
+        }
         stand_in(&w);
         for (size_t i = 0; i < p->n; i++) p->nodes[i].place = w.nodes[i].place;
         p->decided |= gave;

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "coordinator/role_needs.h"
 #include "proto/err.h"
 #include "proto/role_msg.h"
 
@@ -19,8 +20,9 @@ enum { PLAN_GROUP_INSTANCES = 16 };
 struct plan_place {
     enum inst_role role; /* ROLE_NONE: not decided yet */
     enum inst_role next; /* a switch under way: it has `role` until it is drained; else ROLE_NONE */
+    bool by_load;        /* that switch follows the load; else a role is lacking */
     unsigned group;      /* from 1 on; 0: in none yet */
-    bool stands_in;      /* it is the other role as well, of which its group has nobody (rule 5) */
+    bool stands_in;      /* it is the other role as well, of which its group has nobody (rule 6) */
 };
 
 struct plan_node {
@@ -48,6 +50,8 @@ struct plan_conf {
     uint64_t settle_ms; /* so long after the start not all instances may be known: nobody moves */
     uint64_t repair_ms; /* so long a group may lack a role that an instance of it has */
     bool fall_back;     /* where a role has nobody left, the other one stands in for it */
+    struct role_needs needs; /* of all groups together; both 0: roles follow no load */
+    uint64_t cool_ms;        /* after a switch, so long the load switches nobody in its group */
 };
 
 struct plan {

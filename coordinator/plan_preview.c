@@ -83,6 +83,11 @@ static void explain(char *why, const struct look *l, const struct plan_node *v,
                     const struct plan_place *to) {
     if (v->place.role != to->role)
         why_first_role(why, l, v, to);
+    else if (to->next != v->place.next && to->by_load)
+        snprintf(why, PLAN_WHY_BYTES,
+                 "the load needs %.2f prefill and %.2f decode instances, and this %s instance of "
+                 "group %u has least to do of those that may switch",
+                 l->conf->needs.p, l->conf->needs.d, inst_role_name(to->role), to->group);
     else if (to->next != v->place.next)
         snprintf(why, PLAN_WHY_BYTES,
                  "group %u has had no %s instance at work for %llu s, and this %s instance has "
@@ -205,7 +210,9 @@ static size_t moments(uint64_t *at, const struct plan *p, const struct plan_conf
     at[n++] = p->started_ms + c->first_wait_ms;
     for (size_t i = 0; i < p->n; i++) {
         if (p->nodes[i].closed_ms != 0) at[n++] = p->nodes[i].closed_ms + c->repair_ms;
-        if (p->nodes[i].switched_ms != 0) at[n++] = p->nodes[i].switched_ms + c->repair_ms;
+        if (p->nodes[i].switched_ms == 0) continue;
+        at[n++] = p->nodes[i].switched_ms + c->repair_ms;
+        if (c->cool_ms > 0) at[n++] = p->nodes[i].switched_ms + c->cool_ms;
     }
     qsort(at, n, sizeof(*at), by_time);
     for (size_t i = 0; i < n; i++)
@@ -214,7 +221,7 @@ static size_t moments(uint64_t *at, const struct plan *p, const struct plan_conf
 }
 
 static enum err look_ahead(struct look *l, uint64_t now_ms, uint64_t *in_ms) {
-    uint64_t *at = calloc(2 * l->was->n + 2, sizeof(*at));
+    uint64_t *at = calloc(3 * l->was->n + 2, sizeof(*at));
     bool changes = false;
     *in_ms = 0;
     if (at == NULL) return ERR_NO_MEMORY;

@@ -6,6 +6,7 @@
 #include "common/base/log.h"
 #include "coordinator/alarms.h"
 #include "coordinator/coordinator.h"
+#include "coordinator/relay.h"
 #include "coordinator/stand_in.h"
 
 /* ---- facts */
@@ -57,15 +58,56 @@ static struct plan_node node_of(const struct coordinator *co, const struct inst 
     return v;
 }
 
-static struct plan_conf conf_of(const struct coord_conf *c) {
-    return (struct plan_conf){.decides = c->controller_enabled,
-                              .p_rate = (unsigned)c->p_rate,
-                              .d_rate = (unsigned)c->d_rate,
-                              .first_wait_ms =
-                                  (uint64_t)c->online_attempts * (uint64_t)c->online_wait_s * 1000,
-                              .settle_ms = (uint64_t)c->register_lease_s * 1000,
-                              .repair_ms = (uint64_t)c->role_repair_s * 1000,
-                              .fall_back = c->controller_enabled && c->fall_back};
+/* ---- the load */
+
+/* D's side of requests whose prompt is computed still is no decoding. */
+static void load_of(const struct coordinator *co, struct role_load *out, double *slots) {
+    double n_d = 0, tokens = 0, in_prefill = 0;
+    *slots = 0;
+    relay_load(co->relays, out);
+    for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
+        const struct ledger *l = &in->ledger;
+        out->decoding += l->decodes;
+        in_prefill += l->tasks - l->decodes;
+        tokens += (double)l->prompt_tokens;
+        if (in->plan.place.role != ROLE_DECODE) continue;
+        n_d++;
+        *slots += in->facts.status.total_slots;
+    }
+    out->decoding = out->decoding > in_prefill ? out->decoding - in_prefill : 0;
+    out->backlog_prompt_s = perf_prompt_s(&co->perf, tokens);
+    if (n_d > 0) *slots /= n_d;
+}
+
+static void learn_perf(struct coordinator *co) {
+    struct perf_msg all = {0};
+    for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
+        if (inst_answers(in)) perf_merge(&all, &in->facts.status.perf);
+    co->perf = all;
+}
+
+void planner_needs(const struct coordinator *co, struct role_needs *out) {
+    const struct coord_conf *c = &co->conf;
+    struct role_load load = {0};
+    struct role_targets t = {.first_token_s = (double)c->prefill_slo_ms * 1e-3,
+                             .token_s = (double)c->decode_slo_ms * 1e-3};
+    load_of(co, &load, &t.slots);
+    role_needs_of(out, &load, &t, &co->perf, clock_us());
+}
+
+static struct plan_conf conf_of(const struct coordinator *co) {
+    const struct coord_conf *c = &co->conf;
+    struct plan_conf conf = {.decides = c->controller_enabled,
+                             .p_rate = (unsigned)c->p_rate,
+                             .d_rate = (unsigned)c->d_rate,
+                             .first_wait_ms =
+                                 (uint64_t)c->online_attempts * (uint64_t)c->online_wait_s * 1000,
+                             .settle_ms = (uint64_t)c->register_lease_s * 1000,
+                             .repair_ms = (uint64_t)c->role_repair_s * 1000,
+                             .fall_back = c->controller_enabled && c->fall_back,
+                             .cool_ms = (uint64_t)c->role_cool_s * 1000};
+    if (c->roles_follow && c->p_rate == 0) planner_needs(co, &conf.needs);
+    return conf;
 }
 
 /* ---- what is new in a plan */
@@ -111,9 +153,9 @@ static void take(struct coordinator *co, struct inst *in, const struct plan_node
     at->group = v->place.group;
     planner_stands_in(co, in, v->place.stands_in);
     if (v->place.next != at->next) {
-        log_warn("controller", "event=role_lacking group=%u role=%s", at->group,
+        log_warn("controller", "event=role_wanted group=%u role=%s", at->group,
                  inst_role_name(v->place.next));
-        begin_switch(co, in, v->place.next, false, "plan");
+        begin_switch(co, in, v->place.next, false, v->place.by_load ? "load" : "plan");
     }
 }
 
@@ -133,7 +175,8 @@ enum err planner_facts(struct coordinator *co, struct planner_facts *f) {
         note_closed(in, now);
         n_links += in->facts.status.n_links;
     }
-    *f = (struct planner_facts){.conf = conf_of(&co->conf),
+    learn_perf(co);
+    *f = (struct planner_facts){.conf = conf_of(co),
                                 .plan = {.nodes = calloc(co->reg.n + 1, sizeof(*f->plan.nodes)),
                                          .n = co->reg.n,
                                          .started_ms = co->started_ms,

@@ -151,7 +151,7 @@ enum err inst_step(struct inst *in, enum inst_event ev);
 bool inst_answers(const struct inst *in); /* its last poll was answered, or the next may be */
 /* It has the role that it is to have, alone or among others. */
 bool inst_has_role(const struct inst *in);
-/* It does both, in place of a role that has nobody left (plan.h, rule 5): its own pair. */
+/* It does both, in place of a role that has nobody left (plan.h, rule 6): its own pair. */
 bool inst_stands_in(const struct inst *in);
 /* Its part in a pair: the role of its plan, or either. */
 bool inst_works_as(const struct inst *in, enum inst_role role);

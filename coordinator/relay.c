@@ -257,6 +257,7 @@ static void take_request(struct relay_set *s, struct http_x *x, const struct api
                                                             .n = n,
                                                             .has_tensors = has_tensors,
                                                             .n_json = n_json});
+    relay_note_arrival(r);
     relay_enqueue(r); /* its first state */
     relay_schedule(s);
 }
@@ -454,6 +455,8 @@ enum err relay_set_create(struct relay_set **out, struct coordinator *co) {
                                 ? (uint64_t)co->conf.memory_limit_mib << 20
                                 : mem_limit_bytes("");
     s->new_tokens_mean = NEW_TOKENS_GUESS;
+    s->uncached_mean = 1;
+    s->arrivals.window_s = (double)co->conf.role_window_s;
     s->tenants = tenants_create();
     s->stats = model_stats_create();
     enum err e = s->tenants == NULL || s->stats == NULL

@@ -65,6 +65,9 @@ struct relay_lengths {
     double input, output;
 };
 void relay_lengths(const struct relay_set *s, struct relay_lengths *mean);
+/* What came and what waits, for role_needs_of(); backlog and decoding are left alone. */
+struct role_load;
+void relay_load(const struct relay_set *s, struct role_load *out);
 /* Of the model and its adapters. */
 struct model_stats;
 const struct model_stats *relay_stats(const struct relay_set *s);

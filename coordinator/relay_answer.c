@@ -39,12 +39,24 @@ static void measure(struct relay *r, const struct json_value *root) {
     coord_metrics_first_token(r->set->co->metrics, now - r->arrival_us);
 }
 
+/* What part of prompts has to be computed. */
+static void note_cached(const struct relay *r, const struct json_value *cached) {
+    double n = 0;
+    uint64_t v;
+    if (r->handover.prompt_tokens == 0) return;
+    for (size_t i = 0; i < json_arr_len(cached); i++)
+        if (json_as_u64(json_arr_at(cached, i), &v) == JSON_OK) n += (double)v;
+    const double part = 1 - n / (double)r->handover.prompt_tokens;
+    r->set->uncached_mean += ((part > 0 ? part : 0) - r->set->uncached_mean) / RELAY_MEAN_OF;
+}
+
 /* Which of the model and its adapters it is for, and how many prompts it has. */
 static void take_model(struct relay *r, const struct json_value *root) {
     struct json_value *cached = NULL;
     const char *adapter = "";
     size_t n = 0;
     json_get_arr(root, "cachedTokens", &cached);
+    note_cached(r, cached);
     json_get_str(root, "adapter", &adapter, &n);
     r->n_answered = (unsigned)json_arr_len(cached);
     if (r->adapter == NULL && n > 0 && n <= ADAPTER_NAME_BYTES_MAX) r->adapter = strdup(adapter);

@@ -158,6 +158,8 @@ struct recent {
     unsigned n_lost;
 };
 
+enum { RELAY_MEAN_OF = 32 }; /* answers that a mean remembers, about */
+
 /* Of requests that were answered; halved when there are LENGTHS_MAX. */
 enum { LENGTHS_MAX = 2000 };
 struct length_sums {
@@ -173,6 +175,9 @@ struct relay_set {
     struct tenants *tenants; /* and the requests of each that wait */
     struct model_stats *stats;
     double new_tokens_mean; /* of a sequence, as answers were */
+    struct arrivals arrivals;
+    double waiting_chars, waiting_sequences; /* of those that are queued */
+    double uncached_mean; /* part of a prompt that is computed, as answers said */
     size_t n, n_queued;
     size_t n_recovering; /* of the queued */
     uint64_t turn;
@@ -279,6 +284,7 @@ bool relay_breakers_leave_a_pair(const struct coordinator *co, uint64_t now_ms);
 /* The tenant pays what the request took, not what was guessed. */
 void relay_settle(struct relay *r);
 void relay_enqueue(struct relay *r);
+void relay_note_arrival(struct relay *r); /* for what roles follow */
 void relay_dequeue(struct relay *r);
 
 #endif

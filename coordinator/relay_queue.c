@@ -7,8 +7,6 @@
 #include "coordinator/recorder.h"
 #include "coordinator/relay_priv.h"
 
-enum { MEAN_OF = 32 }; /* answers that a mean remembers, about */
-
 /* Whether r stands before other in its tenant's queue: those whose client waits for the rest of an
  * answer first, then by reordering_type. */
 static bool goes_before(const struct relay *r, const struct relay *other, int64_t order) {
@@ -16,6 +14,28 @@ static bool goes_before(const struct relay *r, const struct relay *other, int64_
     if (order == 2 && r->n_chars != other->n_chars) return r->n_chars < other->n_chars;
     if (order == 3 && r->n_chars != other->n_chars) return r->n_chars > other->n_chars;
     return r->arrival_ms < other->arrival_ms;
+}
+
+/* Tokens that have to be computed, as far as that is known. */
+static double tokens_of(const struct relay_set *s, double chars) {
+    return chars / s->co->conf.string_token_rate * s->uncached_mean;
+}
+
+void relay_note_arrival(struct relay *r) {
+    struct relay_set *s = r->set;
+    const double n = r->n_prompts, tokens = tokens_of(s, (double)r->n_chars);
+    if (n > 0)
+        arrivals_add(&s->arrivals, n, tokens, r->n_sequences,
+                     n * perf_prompt_s(&s->co->perf, tokens / n), clock_us());
+}
+
+void relay_load(const struct relay_set *s, struct role_load *out) {
+    const double n = (double)s->n_queued;
+    out->arrivals = s->arrivals;
+    out->waiting_sequences = s->waiting_sequences;
+    out->new_tokens = s->new_tokens_mean;
+    if (n > 0)
+        out->waiting_prompt_s = n * perf_prompt_s(&s->co->perf, tokens_of(s, s->waiting_chars) / n);
 }
 
 void relay_enqueue(struct relay *r) {
@@ -32,6 +52,8 @@ void relay_enqueue(struct relay *r) {
     r->refusal_recorded = false;
     t->n_queued++;
     s->n_queued++;
+    s->waiting_chars += (double)r->n_chars;
+    s->waiting_sequences += r->n_sequences;
     tenants_wait(s->tenants, t);
 }
 
@@ -41,6 +63,8 @@ void relay_dequeue(struct relay *r) {
     *(r->queue_prev != NULL ? &r->queue_prev->queue_next : &t->first) = r->queue_next;
     *(r->queue_next != NULL ? &r->queue_next->queue_prev : &t->last) = r->queue_prev;
     s->n_queued--;
+    s->waiting_chars -= (double)r->n_chars;
+    s->waiting_sequences -= r->n_sequences;
     if (--t->n_queued == 0) tenants_wait_no_more(s->tenants, t);
 }
 
@@ -64,7 +88,7 @@ void relay_settle(struct relay *r) {
     double n = (double)r->n_tokens;
     if (r->charged <= 0 || r->n_tokens < 2) return; /* unknown */
     tenants_correct(s->tenants, r->tenant, cost((double)r->demand.prompt_tokens, n) - r->charged);
-    s->new_tokens_mean += (n / r->n_sequences - s->new_tokens_mean) / MEAN_OF;
+    s->new_tokens_mean += (n / r->n_sequences - s->new_tokens_mean) / RELAY_MEAN_OF;
 }
 
 /* ---- the pass over the queue */

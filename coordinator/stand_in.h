@@ -1,4 +1,4 @@
-/* stand_in: instances that do both while their group has nobody of the other role (plan.h, rule 5;
+/* stand_in: instances that do both while their group has nobody of the other role (plan.h, rule 6;
  * `pd.fallback_to_standard`): how they are told, and how they come back to their role. Such an
  * instance has the role flex, and is P and D of a request alone. When the other role serves again
  * it gets no new request of that kind, keeps flex until none is left, and is posted its own role.

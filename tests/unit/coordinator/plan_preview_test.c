@@ -176,6 +176,24 @@ static void moves(void **state) {
 
 /* Whatever happens: what is said to come now is what plan_make() does, no more and no less; what is
  * said for later does not come a moment before. */
+/* A role that follows the load, now and when the group has cooled down. */
+static void follows_the_load(void **state) {
+    (void)state;
+    begin(9);
+    pairs(2, 2, -1);
+    after(w.conf.settle_ms);
+    w.conf.cool_ms = 5000;
+    w.conf.needs = (struct role_needs){6, 0.25};
+    preview();
+    assert_int_equal(v.n_changes, 1);
+    says(v.changes[0].why, "the load needs 6.00 prefill and 0.25 decode instances");
+    w.nodes[0].switched_ms = w.now_ms;
+    w.conf.repair_ms = 1000000;
+    preview();
+    assert_int_equal(v.n_changes, 1);
+    assert_int_equal(v.in_ms, 5000);
+}
+
 static void random_clusters(void **state) {
     (void)state;
     size_t n_now = 0, n_later = 0, n_lacks = 0;
@@ -254,9 +272,10 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(first_roles), cmocka_unit_test(waits_for_the_late),
-        cmocka_unit_test(a_lost_role), cmocka_unit_test(constraints),
-        cmocka_unit_test(stands_in),   cmocka_unit_test(moves),
-        cmocka_unit_test(nobody),      cmocka_unit_test(random_clusters)};
+        cmocka_unit_test(first_roles),      cmocka_unit_test(waits_for_the_late),
+        cmocka_unit_test(a_lost_role),      cmocka_unit_test(constraints),
+        cmocka_unit_test(stands_in),        cmocka_unit_test(moves),
+        cmocka_unit_test(follows_the_load), cmocka_unit_test(nobody),
+        cmocka_unit_test(random_clusters)};
     return cmocka_run_group_tests(tests, NULL, tear_down);
 }

@@ -186,15 +186,25 @@ static void check_one(bool settled) {
     bool some_static = false;
     for (size_t i = 0; i < w.plan.n; i++) some_static |= is_static(&w.nodes[i]);
     if (some_static && new_id == 0) return; /* a group of them may have to be given up */
+    if (w.conf.needs.p > 0 || w.conf.needs.d > 0) return; /* the load switches others as well */
     if (n_moved() + n_begun() > 1)
         fail_msg("%s moves %zu and switches %zu", new_id != 0 ? "a newcomer" : "one that left",
                  n_moved(), n_begun());
+}
+
+/* Loads of all kinds, and none. */
+static void random_needs(void) {
+    w.conf.cool_ms = rnd(2) * 5000;
+    w.conf.needs = (struct role_needs){0, 0};
+    if (rnd(2) == 0)
+        w.conf.needs = (struct role_needs){(double)rnd(60) * 0.5, (double)rnd(60) * 0.5};
 }
 
 static void event(void) {
     struct plan_node *v = w.plan.n > 0 ? &w.nodes[rnd(w.plan.n)] : NULL;
     const bool settled = w.now_ms - w.plan.started_ms >= w.conf.settle_ms;
     after(rnd(4) == 0 ? rnd(60000) : rnd(300));
+    if (rnd(4) == 0) random_needs();
     for (size_t i = 0; i < w.plan.n; i++) /* of those that may be, some have a link already */
         w.nodes[i].paired = w.nodes[i].place.stands_in && rnd(2) == 0;
     switch (v != NULL ? rnd(10) : 0) {

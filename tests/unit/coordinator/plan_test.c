@@ -333,6 +333,111 @@ static void nobody_unheard_is_missing_yet(void **state) {
     }
 }
 
+static size_t n_switching(void) {
+    size_t n = 0;
+    for (size_t i = 0; i < w.plan.n; i++) n += w.nodes[i].place.next != ROLE_NONE;
+    return n;
+}
+
+static void settle(void) {
+    make();
+    after(w.conf.settle_ms);
+    make();
+}
+
+/* Their drain is over, and they have taken their new roles. */
+static void end_switches(void) {
+    for (size_t i = 0; i < w.plan.n; i++) {
+        struct plan_node *v = &w.nodes[i];
+        if (v->place.next == ROLE_NONE) continue;
+        v->place.role = v->place.next;
+        v->place.next = ROLE_NONE;
+        v->switched_ms = w.now_ms;
+    }
+}
+
+/* Roles go where the load is: one at a time, the one with the least to do, never the last of a
+ * role, and not again before the group has cooled down. */
+static void roles_follow_the_load(void **state) {
+    (void)state;
+    begin(21);
+    w.conf.cool_ms = 5000;
+    for (int i = 0; i < 4; i++) add(-1);
+    settle();
+    assert_int_equal(count(ROLE_PREFILL), 2);
+    w.conf.needs = (struct role_needs){3, 0.2};
+    for (unsigned i = 0; i < 4; i++) w.nodes[i].tasks = 10 - i;
+    uint32_t id = 0;
+    unsigned least = 100;
+    for (size_t i = 0; i < 4; i++) {
+        const struct plan_node *v = &w.nodes[i];
+        if (v->place.role != ROLE_DECODE || v->tasks >= least) continue;
+        id = v->id;
+        least = v->tasks;
+    }
+    make();
+    assert_int_equal(n_switching(), 1);
+    assert_int_equal(node(id)->place.next, ROLE_PREFILL);
+    make();
+    assert_int_equal(n_switching(), 1); /* one at a time */
+    end_switches();
+    w.conf.needs = (struct role_needs){0.2, 9};
+    make();
+    assert_int_equal(n_switching(), 0); /* it is warm still */
+    for (size_t want = 2; want >= 1; want--) {
+        after(w.conf.cool_ms);
+        make();
+        assert_int_equal(n_switching(), 1);
+        end_switches();
+        assert_int_equal(count(ROLE_PREFILL), want);
+    }
+    after(w.conf.cool_ms);
+    make();
+    assert_int_equal(n_switching(), 0); /* the last one stays */
+}
+
+/* What may not move does not, whatever comes; and a load that roles cannot help moves nobody. */
+static void roles_that_stay(void **state) {
+    (void)state;
+    begin(22);
+    add(LABEL_PREFILL_STATIC);
+    add(LABEL_PREFILL_STATIC);
+    add(LABEL_DECODE_STATIC);
+    add(LABEL_DECODE_STATIC);
+    settle();
+    w.conf.needs = (struct role_needs){9, 0.1};
+    make();
+    assert_int_equal(n_switching(), 0);
+    begin(23);
+    for (int i = 0; i < 6; i++) add(-1);
+    settle();
+    w.conf.needs = (struct role_needs){30, 30};
+    make();
+    assert_int_equal(n_switching(), 0);
+    w.conf.needs = (struct role_needs){30, 3};
+    w.conf.decides = false; /* roles come from elsewhere */
+    make();
+    assert_int_equal(n_switching(), 0);
+}
+
+/* Two groups: each follows its part of the load. */
+static void every_group_follows(void **state) {
+    (void)state;
+    begin(24);
+    for (int i = 0; i < 24; i++) add(-1);
+    settle();
+    assert_int_equal(n_groups(), 2);
+    w.conf.needs = (struct role_needs){20, 4};
+    for (int i = 0; i < 12; i++) {
+        make();
+        assert_true(n_switching() <= 2);
+        end_switches();
+    }
+    assert_in_range(count(ROLE_PREFILL), 17, 22);
+    for (unsigned g = 1; g <= 2; g++)
+        assert_in_range(group_has(g, ROLE_PREFILL) * 100 / group_size(g), 65, 95);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ratios),
@@ -344,6 +449,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(last_decode_is_gone),
         cmocka_unit_test(a_group_is_helped),
         cmocka_unit_test(an_order_is_not_undone),
+        cmocka_unit_test(roles_follow_the_load),
+        cmocka_unit_test(roles_that_stay),
+        cmocka_unit_test(every_group_follows),
         cmocka_unit_test(drained_gets_nothing),
         cmocka_unit_test(decided_elsewhere),
         cmocka_unit_test(who_is_left_stands_in),

@@ -1,0 +1,98 @@
+/* role_needs: sums that fade, and the arithmetic. */
+#include "coordinator/role_needs.h"
+
+#include <math.h>
+#include <stdbool.h>
+
+static const double BUSY_MIN = 0.5, BUSY_MAX = 0.9; /* how busy an instance may be */
+static const double PRESSURE = 0.7;                 /* below it nothing has to change */
+static const double RELIEF = 0.5; /* of what one more of a role can take off its pressure */
+
+/* ---- arrivals */
+static double faded(const struct arrivals *a, uint64_t now_us) {
+    if (a->last_us == 0 || now_us <= a->last_us) return 1;
+    return exp(-(double)(now_us - a->last_us) * 1e-6 / a->window_s);
+}
+
+/* Seconds that a faded sum stands for. */
+static double span_s(const struct arrivals *a, uint64_t now_us) {
+    const double age = now_us > a->first_us ? (double)(now_us - a->first_us) * 1e-6 : 0;
+    const double span = a->window_s * (1 - exp(-age / a->window_s));
+    return span > 1 ? span : 1; /* what came in less is no rate yet */
+}
+
+void arrivals_add(struct arrivals *a, double n_prompts, double tokens, double sequences,
+                  double prompt_s, uint64_t now_us) {
+    const double keep = faded(a, now_us);
+    if (a->first_us == 0) a->first_us = now_us;
+    a->prompts = a->prompts * keep + n_prompts;
+    a->tokens = a->tokens * keep + tokens;
+    a->sequences = a->sequences * keep + sequences;
+    a->prompt_s = a->prompt_s * keep + prompt_s;
+    if (now_us > a->last_us) a->last_us = now_us;
+}
+
+/* ---- needs */
+static double at_most(double x, double max) {
+    return x < max ? x : max;
+}
+
+/* How busy prefill instances may be: a prompt of t seconds that finds them busy u of the time waits
+ * about t * u / (2 * (1 - u)) (one server, steady arrivals of equal work). */
+static double busy_for(double prompt_s, double target_s) {
+    const double may_wait = target_s - prompt_s;
+    if (may_wait <= 0) return BUSY_MIN;
+    const double u = 2 * may_wait / (prompt_s + 2 * may_wait);
+    return u < BUSY_MIN ? BUSY_MIN : at_most(u, BUSY_MAX);
+}
+
+/* The batch to run: where no batch is within the target, that of the highest rate. */
+static double batch_for(const struct perf_msg *perf, const struct role_targets *t, double context) {
+    double best = 1, best_rate = 0, b = 0;
+    const bool reachable = perf_step_s(perf, 1, context) <= t->token_s;
+    do {
+        b = at_most(b < 16 ? b + 1 : floor(b * 1.1), t->slots >= 1 ? t->slots : 1);
+        const double s = perf_step_s(perf, b, context);
+        if (reachable ? s > t->token_s : b / s <= best_rate) continue;
+        best = b;
+        best_rate = b / s;
+    } while (b < t->slots);
+    return best;
+}
+
+void role_needs_of(struct role_needs *out, const struct role_load *l, const struct role_targets *t,
+                   const struct perf_msg *perf, uint64_t now_us) {
+    const struct arrivals *a = &l->arrivals;
+    const double keep = faded(a, now_us), span = span_s(a, now_us);
+    const double mean_tokens = a->prompts > 0 ? a->tokens / a->prompts : 1;
+    const double context = mean_tokens + l->new_tokens / 2;
+    const double prompt_s = perf_prompt_s(perf, mean_tokens),
+                 step_1_s = perf_step_s(perf, 1, context);
+    *out = (struct role_needs){0, 0};
+    if (prompt_s <= 0 || step_1_s <= 0) return;
+    const double arriving_s =
+        a->prompt_s * keep / span + (l->waiting_prompt_s + l->backlog_prompt_s) / ROLE_HORIZON_S;
+    const double sequences = a->sequences * keep / span + l->waiting_sequences / ROLE_HORIZON_S;
+    const double batch = batch_for(perf, t, context);
+    const double running = sequences * l->new_tokens * perf_step_s(perf, batch, context);
+    out->p = arriving_s / busy_for(prompt_s, t->first_token_s);
+    out->d = (running > l->decoding ? running : l->decoding) / batch / BUSY_MAX;
+}
+
+/* ---- what to do about it */
+static double pressure(const struct role_needs *need, size_t n_p, size_t n_d) {
+    const double p = need->p / (double)n_p, d = need->d / (double)n_d;
+    return p > d ? p : d;
+}
+
+int role_needs_lean(const struct role_needs *need, size_t n_p, size_t n_d) {
+    if (n_p == 0 || n_d == 0) return 0;
+    const double now = pressure(need, n_p, n_d);
+    if (!(now >= PRESSURE)) return 0;
+    const double more_p = n_d > 1 ? pressure(need, n_p + 1, n_d - 1) : INFINITY,
+                 more_d = n_p > 1 ? pressure(need, n_p - 1, n_d + 1) : INFINITY;
+    const bool p_gains = more_p < more_d;
+    const double best = p_gains ? more_p : more_d, n = (double)(p_gains ? n_p : n_d) + 1;
+    if (best > now * (1 - RELIEF / n)) return 0;
+    return p_gains ? 1 : -1;
+}

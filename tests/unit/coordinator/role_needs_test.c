@@ -1,0 +1,144 @@
+/* Goal: the forecast of how many instances of each role a load needs follows the load, and is acted
+ * upon only where that helps clearly. Method: machines of known speed. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "coordinator/role_needs.h"
+
+static const struct role_targets targets = {.first_token_s = 1, .token_s = 0.05, .slots = 64};
+
+static void assert_about(double a, double b) {
+    if (!(fabs(a - b) <= 0.05 * b)) fail_msg("%g is not about %g", a, b);
+}
+
+/* 1 ms a prompt token, steps of 10 ms and 1 ms a sequence. */
+static struct perf_msg machine(void) {
+    struct perf_msg m = {0};
+    for (int n = 16; n <= 4096; n *= 2) perf_add_prompt(&m, n, n * 1e-3);
+    for (int b = 1; b <= 64; b *= 2) perf_add_step(&m, b, 100, 0.010 + 0.001 * b);
+    return m;
+}
+
+/* `rate` requests a second for so long, of these tokens. */
+static void come(struct role_load *l, double rate, double seconds, double tokens,
+                 uint64_t *now_us) {
+    for (double t = 0; t < seconds; t += 1 / rate) {
+        *now_us += (uint64_t)(1e6 / rate);
+        arrivals_add(&l->arrivals, 1, tokens, 1, tokens * 1e-3, *now_us);
+    }
+}
+
+static void nothing_is_known(void **state) {
+    struct role_load l = {.arrivals = {.window_s = 5}, .new_tokens = 100};
+    struct perf_msg none = {0}, m = machine();
+    struct role_needs need;
+    uint64_t now = 1000000;
+    (void)state;
+    role_needs_of(&need, &l, &targets, &m, now);
+    assert_true(need.p == 0 && need.d == 0);
+    come(&l, 10, 20, 200, &now);
+    role_needs_of(&need, &l, &targets, &none, now);
+    assert_true(need.p == 0 && need.d == 0);
+}
+
+/* Ten prompts of 200 ms a second keep two instances busy; these may be busy 0.89 of the time, as
+ * 0.8 s are left to wait. Their answers of 100 tokens run 40 at once, at 50 ms a step. */
+static void a_steady_load(void **state) {
+    struct role_load l = {.arrivals = {.window_s = 5}, .new_tokens = 100};
+    struct perf_msg m = machine();
+    struct role_needs need;
+    uint64_t now = 1000000;
+    (void)state;
+    come(&l, 10, 60, 200, &now);
+    role_needs_of(&need, &l, &targets, &m, now);
+    assert_about(need.p, 2 / (2 * 0.8 / (0.2 + 2 * 0.8)));
+    assert_about(need.d, 10 * 100 * 0.05 / 40 / 0.9);
+    now += 60000000; /* it ends */
+    role_needs_of(&need, &l, &targets, &m, now);
+    assert_true(need.p < 0.01 && need.d < 0.01);
+}
+
+static void what_waits_counts(void **state) {
+    struct role_load l = {.arrivals = {.window_s = 5}, .new_tokens = 100};
+    struct perf_msg m = machine();
+    struct role_needs need;
+    (void)state;
+    l.backlog_prompt_s = 20;
+    role_needs_of(&need, &l, &targets, &m, 1);
+    assert_true(need.p > 2 && need.d == 0);
+    l = (struct role_load){.arrivals = {.window_s = 5}, .decoding = 80, .new_tokens = 100};
+    role_needs_of(&need, &l, &targets, &m, 1);
+    assert_true(need.p == 0);
+    assert_about(need.d, 80 / 40.0 / 0.9);
+}
+
+/* A target that no batch meets: the batch of the highest rate, which is the largest here. */
+static void out_of_reach(void **state) {
+    struct role_load l = {.arrivals = {.window_s = 5}, .decoding = 64, .new_tokens = 100};
+    struct perf_msg m = machine();
+    struct role_needs need;
+    struct role_targets t = targets;
+    (void)state;
+    t.token_s = 0.005;
+    t.first_token_s = 0.001;
+    l.backlog_prompt_s = 10;
+    role_needs_of(&need, &l, &t, &m, 1);
+    assert_about(need.d, 64 / 64.0 / 0.9);
+    assert_about(need.p, 1 / 0.5);
+}
+
+static void leans(void **state) {
+    static const struct {
+        double p, d;
+        size_t n_p, n_d;
+        int lean;
+    } cases[] = {
+        {0, 0, 2, 2, 0},   {0.5, 0.5, 1, 1, 0}, {5, 0.1, 1, 1, 0},   /* one of each stays */
+        {3, 0.5, 2, 2, 1}, {0.5, 3, 2, 2, -1},  {1.2, 0.1, 2, 2, 0}, /* no pressure */
+        {2, 2, 2, 2, 0},   {10, 10, 2, 2, 0},   {10, 8, 2, 2, 0},    /* no relief */
+        {100, 1, 3, 1, 0}, {100, 1, 1, 3, 1},   {1, 100, 3, 1, -1},  {1, 100, 1, 3, 0},
+        {4, 1, 0, 4, 0},   {4, 1, 4, 0, 0},     {NAN, NAN, 2, 2, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct role_needs need = {cases[i].p, cases[i].d};
+        const int lean = role_needs_lean(&need, cases[i].n_p, cases[i].n_d);
+        if (lean != cases[i].lean) fail_msg("case %zu: %d", i, lean);
+    }
+}
+
+/* Whatever the needs are, moves come to an end, and none is taken back. */
+static void moves_end(void **state) {
+    (void)state;
+    srand(7);
+    for (int round = 0; round < 20000; round++) {
+        const struct role_needs need = {rand() % 1000 * 0.02, rand() % 1000 * 0.02};
+        size_t n = 2 + (size_t)(rand() % 30), n_p = 1 + (size_t)rand() % (n - 1);
+        int first = 0, lean;
+        for (size_t moves = 0; (lean = role_needs_lean(&need, n_p, n - n_p)) != 0; moves++) {
+            if (first == 0) first = lean;
+            if (lean != first || moves > n) fail_msg("needs %g and %g of %zu", need.p, need.d, n);
+            n_p = lean > 0 ? n_p + 1 : n_p - 1;
+            assert_true(n_p >= 1 && n_p < n);
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_known),
+        cmocka_unit_test(a_steady_load),
+        cmocka_unit_test(what_waits_counts),
+        cmocka_unit_test(out_of_reach),
+        cmocka_unit_test(leans),
+        cmocka_unit_test(moves_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
