@@ -379,6 +379,20 @@ bool controller_ready(const struct coordinator *co) {
     return false;
 }
 
+bool controller_embeds(const struct coordinator *co) {
+    bool any = false;
+    for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
+        if (!in->facts.online || !inst_answers(in)) continue;
+        if (!in->facts.status.embeds_only) return false;
+        any |= inst_serves(in, NULL);
+    }
+    return any;
+}
+
+bool controller_serves(const struct coordinator *co) {
+    return controller_ready(co) || controller_embeds(co);
+}
+
 /* Its stream broke: in a moment it is back, or lost. */
 static bool is_in_doubt(const struct inst *in) {
     return inst_state_has_role(in->life.state) && in->stream == STREAM_DOWN;
@@ -420,7 +434,8 @@ bool controller_admits(const struct coordinator *co) {
 
 static bool settled(const struct coordinator *co) {
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
-        if (!inst_serves(in, NULL) || in->facts.status.role_status != ROLE_STATUS_READY)
+        if (!inst_serves(in, NULL) ||
+            (in->facts.status.role_status != ROLE_STATUS_READY && !in->facts.status.embeds_only))
             return false;
     return co->reg.n > 0;
 }
@@ -455,7 +470,7 @@ static void on_tick(void *arg) {
      * only costs small calls. */
     if (due)
         co->next_poll_ms = now + (settled(co) ? (uint64_t)co->conf.sync_s * 1000 : 2 * TICK_MS);
-    bool ready = controller_ready(co);
+    bool ready = controller_serves(co);
     co->published |= ready;
     if (ready != co->was_ready) {
         log_info("controller", "event=%s",

@@ -277,8 +277,7 @@ static void on_model_ready(void *arg, struct http_x *x, const struct route_param
     }
 }
 
-/* What the cluster serves; NULL: nobody has said it yet. */
-static const char *model_name(const struct coordinator *co) {
+const char *coord_model(const struct coordinator *co) {
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
         if (in->facts.online && in->facts.config.model_name[0] != 0)
             return in->facts.config.model_name;
@@ -292,16 +291,16 @@ static void reply_not_ready(struct coordinator *co, struct http_x *x) {
 
 static void on_model_config(void *arg, struct http_x *x, const struct route_params *p) {
     struct coordinator *co = arg;
-    const char *name = model_name(co);
+    const char *name = coord_model(co);
     (void)p;
     if (name == NULL)
         reply_not_ready(co, x);
     else
-        model_config_reply(x, name, controller_ready(co) && !co->stopping);
+        model_config_reply(x, name, controller_serves(co) && !co->stopping);
 }
 
 static void on_openapi(void *arg, struct http_x *x, const struct route_params *p) {
-    const char *name = model_name(arg);
+    const char *name = coord_model(arg);
     (void)p;
     openapi_reply(x, coord_error_style(arg), name != NULL ? name : "MODEL");
 }
@@ -377,7 +376,7 @@ static void on_slots(void *arg, struct http_x *x, const struct route_params *p) 
 
 bool coord_serves_anything(const void *co) {
     const struct coordinator *c = co;
-    return controller_ready(c) && !c->stopping && !c->stands_by;
+    return controller_serves(c) && !c->stopping && !c->stands_by;
 }
 
 bool coord_has_model(const void *co, const char *name) {
@@ -455,7 +454,7 @@ static bool next_adapter(const void *arg, int *at, char name[ADAPTER_NAME_BYTES_
 
 static void on_stats(struct coordinator *co, struct http_x *x, const struct api_path *path,
                      const char *model) {
-    const char *served = model_name(co);
+    const char *served = coord_model(co);
     if (served == NULL) {
         reply_not_ready(co, x);
         return;

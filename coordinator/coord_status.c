@@ -86,7 +86,7 @@ static struct json_value *reasons_of(const struct coordinator *co) {
     }
     const char *const missing[] = {p ? NULL : "no prefill instance serves",
                                    d ? NULL : "no decode instance serves"};
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2 && !controller_embeds(co); i++) {
         if (missing[i] == NULL) continue;
         struct json_value *o = json_new_obj();
         add_str(o, "stage", "role");
@@ -97,8 +97,8 @@ static struct json_value *reasons_of(const struct coordinator *co) {
 }
 
 void coord_reply_readiness(struct coordinator *co, struct http_x *x, bool with_reasons) {
-    bool ready = !co->stopping && !co->stands_by && controller_ready(co);
-    size_t n_p = 0, n_d = 0;
+    bool ready = !co->stopping && !co->stands_by && controller_serves(co);
+    size_t n_p = 0, n_d = 0, n_embed = 0;
     if (!ready) http_x_set_header(x, "Retry-After", "1");
     if (!with_reasons) {
         http_x_reply(x, ready ? 200 : 503, NULL, "", 0);
@@ -106,14 +106,17 @@ void coord_reply_readiness(struct coordinator *co, struct http_x *x, bool with_r
     }
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
         if (!inst_serves(in, NULL)) continue;
-        n_p += inst_works_as(in, ROLE_PREFILL);
-        n_d += inst_works_as(in, ROLE_DECODE);
+        const bool embeds = in->facts.status.embeds_only; /* whatever its role */
+        n_p += !embeds && inst_works_as(in, ROLE_PREFILL);
+        n_d += !embeds && inst_works_as(in, ROLE_DECODE);
+        n_embed += embeds;
     }
     struct json_value *root = json_new_obj();
     json_obj_set(root, "ready", json_new_bool(ready));
     if (ready) {
         add_u64(root, "prefill", n_p);
         add_u64(root, "decode", n_d);
+        if (n_embed > 0) add_u64(root, "embed", n_embed);
     }
     json_obj_set(root, "reasons", reasons_of(co));
     reply(x, ready ? 200 : 503, root);
@@ -235,7 +238,7 @@ void coord_reply_status(struct coordinator *co, struct http_x *x) {
     struct json_value *root = json_new_obj(), *me = json_new_obj(), *arr = json_new_arr();
     struct relay_counts c;
     relay_counts(co->relays, &c);
-    bool ready = controller_ready(co);
+    bool ready = controller_serves(co);
     json_obj_set(me, "ready", json_new_bool(ready));
     json_obj_set(me, "reasons", ready ? json_new_arr() : reasons_of(co));
     add_u64(me, "uptimeSeconds", (clock_ms() - co->started_ms) / 1000);

@@ -87,7 +87,11 @@ void controller_forget(struct coordinator *co, struct inst *in);
 void controller_listen(struct coordinator *co, struct inst *in);
 /* Registers or renews an instance that announced itself (takes *node). NULL: no room. */
 struct inst *controller_register(struct coordinator *co, struct node_conf *node);
-bool controller_ready(const struct coordinator *co);
+bool controller_ready(const struct coordinator *co); /* a pair serves */
+/* Models that only turn texts into vectors are all there is, and one of them serves. It needs no
+ * pair: any instance does all of it, whatever its role. */
+bool controller_embeds(const struct coordinator *co);
+bool controller_serves(const struct coordinator *co); /* either: what probes ask */
 /* It is, or is about to be: a pair that served until a moment ago lacks a stream or a link, an
  * instance is made to stand in for a role that is missing, or it shows in a moment whether one has
  * to. */
@@ -156,6 +160,8 @@ const char *coord_media_type(const char *type);
 /* Of a coordinator: a request would be taken now. */
 bool coord_serves_anything(const void *co);
 bool coord_has_model(const void *co, const char *name); /* some instance has it */
+/* What the cluster serves; NULL: nobody has said it yet. */
+const char *coord_model(const struct coordinator *co);
 
 /* ---- coord_status.c */
 void coord_reply_status(struct coordinator *co, struct http_x *x);

@@ -1,5 +1,6 @@
 /* health_timed: GET /health/timed[-N] of the cluster (inference-api 14.4): one prefill and one
- * decode instance that work together must each compute a token within N seconds.
+ * decode instance that work together must each compute a token within N seconds; where models only
+ * embed, one instance.
  *
  * One test runs at a time, however many ask: who comes meanwhile waits for its outcome, and what
  * was found healthy holds for HOLDS_MS. A test that fails answers those whose time it had; for
@@ -99,9 +100,14 @@ static void on_late(void *arg) {
 
 /* ---- the test */
 
+/* NULL *d: *p does everything by itself. */
 static bool find_pair(const struct coordinator *co, const struct inst **p, const struct inst **d) {
+    const bool embed = controller_embeds(co);
+    *d = NULL;
     for (*p = co->reg.first; *p != NULL; *p = (*p)->next) {
-        if (!inst_works_as(*p, ROLE_PREFILL) || !inst_serves(*p, NULL)) continue;
+        if (!inst_serves(*p, NULL)) continue;
+        if (embed) return true;
+        if (!inst_works_as(*p, ROLE_PREFILL)) continue;
         for (*d = co->reg.first; *d != NULL; *d = (*d)->next)
             if (inst_works_as(*d, ROLE_DECODE) && inst_serves(*d, NULL) && inst_linked(*p, *d))
                 return true;
@@ -164,7 +170,7 @@ static void start_test(struct health_timed *t) {
     for (const struct waiter *w = t->waiters; w != NULL; w = w->next)
         if (w->seconds < t->seconds) t->seconds = w->seconds;
     bool all = ask(t, &t->halves[0], p);
-    all = ask(t, &t->halves[1], d) && all;
+    if (d != NULL) all = ask(t, &t->halves[1], d) && all;
     if (all) return;
     t->status = 500;
     t->seconds = MAX_S; /* all are answered */

@@ -243,9 +243,12 @@ void planner_keep(struct coordinator *co) {
 }
 
 /* ---- orders */
+/* Those that only embed do the same whatever their roles. */
 bool planner_has_other(const struct coordinator *co, const struct inst *in) {
+    const bool any = controller_embeds(co);
     for (const struct inst *o = co->reg.first; o != NULL; o = o->next)
-        if (o != in && inst_works_as(o, in->plan.place.role) && inst_serves(o, NULL)) return true;
+        if (o != in && (any || inst_works_as(o, in->plan.place.role)) && inst_serves(o, NULL))
+            return true;
     return false;
 }
 

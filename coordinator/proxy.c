@@ -68,8 +68,16 @@ static void reply_over_limit(struct proxied *p) {
 }
 
 /* Slots are decode instances' (inference-api 13.7), so management calls prefer those. */
-static bool less_busy(const struct ledger *a, const struct ledger *b) {
-    return a->tasks != b->tasks ? a->tasks < b->tasks : a->asked < b->asked;
+static bool more_of_a_decode(const struct inst *a, const struct inst *b) {
+    return a->plan.place.role == ROLE_DECODE && b->plan.place.role != ROLE_DECODE;
+}
+
+/* One that is drained, held, stuck or in doubt is asked when there is no other. */
+static bool fitter(const struct inst *a, const struct inst *b) {
+    const bool a_serves = inst_serves(a, NULL), b_serves = inst_serves(b, NULL);
+    if (a_serves != b_serves) return a_serves;
+    return a->ledger.tasks != b->ledger.tasks ? a->ledger.tasks < b->ledger.tasks
+                                              : a->ledger.asked < b->ledger.asked;
 }
 
 static bool was_tried(const struct proxied *p, const struct inst *in) {
@@ -84,11 +92,7 @@ static struct inst *choose(const struct proxied *p) {
     for (struct inst *in = p->co->reg.first; in != NULL; in = in->next) {
         if (!in->facts.online || !inst_answers(in) || in->life.state == INST_LEAVING) continue;
         if (was_tried(p, in)) continue;
-        bool better = best == NULL ||
-                      (management && in->plan.place.role == ROLE_DECODE &&
-                       best->plan.place.role != ROLE_DECODE) ||
-                      (!management && less_busy(&in->ledger, &best->ledger));
-        if (better) best = in;
+        if (best == NULL || (management ? more_of_a_decode(in, best) : fitter(in, best))) best = in;
     }
     return best;
 }

@@ -205,10 +205,19 @@ bool inst_works_as(const struct inst *in, enum inst_role role) {
     return in->plan.place.role == role || inst_stands_in(in);
 }
 
-bool inst_serves(const struct inst *in, const char **why) {
-    const char *missing = NULL;
+/* What one that generates lacks for its part in a pair; NULL: nothing. */
+static const char *missing_of_part(const struct inst *in) {
     bool any_link = inst_stands_in(in); /* it needs none */
     for (size_t i = 0; i < in->facts.status.n_links; i++) any_link |= in->facts.status.links[i].ok;
+    if (!inst_has_role(in) || in->facts.status.role_status == ROLE_STATUS_UNKNOWN) return "role";
+    if (!any_link) return "link";
+    if (!inst_state_has_role(in->life.state)) return "role";
+    if (in->stream == STREAM_DOWN) return "dresult";
+    return in->lora_due && in->lora_anew ? "adapters" : NULL;
+}
+
+bool inst_serves(const struct inst *in, const char **why) {
+    const char *missing = NULL;
     if (!in->facts.online) {
         missing = "online";
     } else if (!inst_answers(in) || in->facts.suspect_ms != 0) {
@@ -220,16 +229,8 @@ bool inst_serves(const struct inst *in, const char **why) {
         missing = "held";
     } else if (in->facts.status.stuck_ms > 0) {
         missing = "engine";
-    } else if (!inst_has_role(in) || in->facts.status.role_status == ROLE_STATUS_UNKNOWN) {
-        missing = "role";
-    } else if (!any_link) {
-        missing = "link";
-    } else if (!inst_state_has_role(in->life.state)) {
-        missing = "role";
-    } else if (in->stream == STREAM_DOWN) {
-        missing = "dresult";
-    } else if (in->lora_due && in->lora_anew) {
-        missing = "adapters";
+    } else if (!in->facts.status.embeds_only) {
+        missing = missing_of_part(in);
     }
     if (why != NULL) *why = missing;
     return missing == NULL;

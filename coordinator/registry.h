@@ -156,7 +156,8 @@ bool inst_stands_in(const struct inst *in);
 /* Its part in a pair: the role of its plan, or either. */
 bool inst_works_as(const struct inst *in, enum inst_role role);
 /* In its role, linked, healthy: new work may go there (cluster-api 7.2, 7.6). A change of its peers
- * (RoleSwitching in the role it has) does not take it out. why: the first stage that is missing
+ * (RoleSwitching in the role it has) does not take it out. One whose model only embeds needs
+ * neither role nor link. why: the first stage that is missing
  * ("online", "health", "draining", "role", "link", "dresult", "adapters", "held", "engine"), or
  * NULL. */
 bool inst_serves(const struct inst *in, const char **why);

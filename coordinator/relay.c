@@ -7,6 +7,7 @@
 #include "common/base/entropy.h"
 #include "coordinator/recorder.h"
 #include "coordinator/relay_priv.h"
+#include "proto/api_error.h"
 #include "proto/tensors.h"
 #include "proto/json.h"
 
@@ -134,6 +135,21 @@ static void turn_away(struct relay_set *s, struct http_x *x, int status, const c
     coord_metrics_rejected(s->co->metrics, reason, status);
     if (status == 429 || status == 503) http_x_set_header(x, "Retry-After", "1");
     coord_reply_error(s->co, x, status, text);
+}
+
+/* There is no pair that could say it (ep_input.c, ep_ollama.c): models that generate nothing need
+ * none. */
+static void turn_away_text(struct relay_set *s, struct http_x *x, const struct api_path *path) {
+    char text[MODEL_NAME_BYTES_MAX + 64] = API_GENERATES_NOTHING;
+    const char *model = coord_model(s->co);
+    const bool chat = path->api == API_OLLAMA_CHAT;
+    if (model != NULL && (chat || path->api == API_OLLAMA_GENERATE))
+        snprintf(text, sizeof(text), "\"%s\" does not support %s", model,
+                 chat ? "chat" : "generate");
+    const int status = path->errors == API_ERRORS_CAIKIT ? 400 : 422;
+    s->counts.refused++;
+    coord_metrics_rejected(s->co->metrics, "unsupported", status);
+    coord_reply_error_code(s->co, x, status, "unsupported_parameter", text);
 }
 
 /* The one refusal whose text in the reference is JSON, of a shape for each group of families. */
@@ -269,6 +285,10 @@ void relay_start(struct relay_set *s, struct http_x *x, const struct api_path *p
     coord_metrics_received(co->metrics);
     if (co->stopping) { /* what an instance that drains says */
         turn_away(s, x, 503, "not_ready", "The service has been stopped");
+        return;
+    }
+    if (!co->stands_by && controller_embeds(co) && !controller_ready(co)) {
+        turn_away_text(s, x, path);
         return;
     }
     if (co->stands_by || !controller_admits(co)) {

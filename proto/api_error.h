@@ -7,6 +7,9 @@
 
 /* The manner of paths under /v1/ (config errorStyle): the reference's, or that of OpenAI's own
  * service, with its error objects and statuses and its wider ranges (docs/api.md). */
+/* What a model that only turns texts into vectors or scores answers to a request for text. */
+#define API_GENERATES_NOTHING "The model generates nothing: it turns texts into vectors or scores."
+
 enum error_style { ERROR_STYLE_MINDIE, ERROR_STYLE_OPENAI };
 
 enum api_errors {

@@ -140,6 +140,7 @@ char *status_msg_format(const struct status_msg *m, int version) {
     json_obj_set(service, "currentRole", json_new_str(inst_role_name(m->role)));
     if (m->role == ROLE_FLEX) json_obj_set(service, "p_percentage", json_new_i64(m->p_percentage));
     if (m->held) json_obj_set(service, "engineHeld", json_new_bool(true));
+    if (m->embeds_only) json_obj_set(service, "embedsOnly", json_new_bool(true));
     if (m->stuck_ms > 0) add_int(service, "engineStuckMs", m->stuck_ms);
     json_obj_set(root, "service", service);
     add_int(res, "availSlotsNum", m->avail_slots);
@@ -300,6 +301,7 @@ static enum err read_service(struct status_msg *m, const struct json_value *root
     m->role = inst_role_parse(s);
     m->p_percentage = (int)opt_uint(service, "p_percentage", 100);
     (void)json_get_bool(service, "engineHeld", &m->held);
+    (void)json_get_bool(service, "embedsOnly", &m->embeds_only);
     m->stuck_ms = opt_uint(service, "engineStuckMs", INT64_MAX);
     return ERR_OK;
 }

@@ -45,6 +45,7 @@ struct status_msg {
     enum inst_role role;
     int p_percentage;  /* of a flex, 0 to 100 */
     bool held;         /* its engine takes no steps until an operator lets it ("engineHeld") */
+    bool embeds_only;  /* its model generates nothing: texts to vectors and scores ("embedsOnly") */
     uint64_t stuck_ms; /* its engine has not got on for so long ("engineStuckMs"); 0: it does */
     uint32_t avail_slots, total_slots, waiting, running, swapped;
     uint64_t avail_blocks, free_blocks, total_blocks;

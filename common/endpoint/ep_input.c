@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/endpoint/ep.h"
+#include "proto/api_error.h"
 
 size_t ep_utf16_len(const char *s, size_t n) {
     size_t units = 0;
@@ -233,8 +234,7 @@ bool ep_admit(struct ep_read *r) {
 
     if (m->encoder) {
         r->code = EP_UNSUPPORTED;
-        return ep_fail(r, 422,
-                       "The model generates nothing: it turns texts into vectors or scores.");
+        return ep_fail(r, 422, API_GENERATES_NOTHING);
     }
     if (!r->in->is_recompute) {
         int32_t keep = r->p.given[P_TRUNCATE] ? r->p.truncate : 0;

@@ -353,6 +353,7 @@ static void reply_status(struct instance *in, struct http_x *x, int version) {
     m.kv_leases = load.leases;
     m.avail_blocks = m.free_blocks = (uint64_t)st.blocks_free;
     m.held = inst_engine_held(in);
+    m.embeds_only = engine_model(worker_engine(in->worker))->encoder;
     m.stuck_ms = worker_stuck_ms(in->worker);
     m.total_blocks = (uint64_t)st.blocks_total;
     m.perf = st.perf;

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "proto/api_error.h"
 #include "tests/unit/coordinator/fake_cluster.h"
 
 #define CONF                                                                                       \
@@ -330,6 +331,78 @@ static void a_role_is_taken_over(void **state) {
     fc_close();
 }
 
+struct wanted {
+    const struct fake *of;
+    size_t n;
+};
+static bool has_so_many(void *arg) {
+    const struct wanted *w = arg;
+    return w->of->n_held == w->n;
+}
+static void fake_infer_arrives(const struct fake *f, size_t n) {
+    struct wanted w = {f, n};
+    run_until(has_so_many, &w);
+}
+
+static bool embeds(void *arg) {
+    (void)arg;
+    controller_poll_soon(&fc.co);
+    return controller_embeds(&fc.co);
+}
+static bool does_not_embed(void *arg) {
+    return !embeds(arg);
+}
+
+/* Instances whose models only embed need no pair, nor a role; beside one that generates they are no
+ * service of their own. */
+static void encoders(void **state) {
+    (void)state;
+    fc_open(CONF);
+    struct fake *a = fc_add(LABEL_PREFILL_STATIC);
+    a->embeds_only = true;
+    run_until(embeds, NULL);
+    assert_true(controller_serves(&fc.co) && fc_serves(a));
+    assert_false(controller_ready(&fc.co));
+    assert_int_equal(a->role, ROLE_NONE);
+    a->engine_held = true;
+    run_until(does_not_embed, NULL);
+    assert_false(controller_serves(&fc.co));
+    a->engine_held = false;
+    run_until(embeds, NULL);
+    /* the last one stays unless it must; with another one it may go, whatever the roles */
+    assert_int_equal(drain_order(&fc.co, a->id, true, false, &eb), ERR_CONFLICT);
+    struct fake *b = fc_add(LABEL_DECODE_STATIC);
+    b->embeds_only = true;
+    run_until(fc_all_serve, NULL);
+    assert_int_equal(drain_order(&fc.co, a->id, true, false, &eb), ERR_OK);
+    assert_true(controller_embeds(&fc.co));
+    struct client c;
+    for (int i = 0; i < 4; i++) { /* not to the one that is drained */
+        client_ask(&c, "POST", "/v1/embeddings", "", "{}");
+        fake_infer_arrives(b, (size_t)i + 1);
+        client_close(&c);
+    }
+    assert_int_equal(a->n_held, 0);
+    assert_int_equal(drain_order(&fc.co, a->id, false, false, &eb), ERR_OK);
+    fake_kill(b);
+    run_until(is_faulty, b);
+    assert_true(controller_embeds(&fc.co));
+    client_ask(&c, "POST", "/v1/completions", "", "{\"prompt\":\"x\"}");
+    run_until(client_done, &c);
+    assert_int_equal(client_status(&c), 422);
+    assert_non_null(strstr(c.in.data, API_GENERATES_NOTHING));
+    client_close(&c);
+    /* the test of the cluster is that of one instance */
+    a->timed_code = 200;
+    a->timed_text = "{}";
+    client_ask(&c, "GET", "/health/timed-5", "", "");
+    client_expect(&c, 200, "{\"status\":\"healthy\"}");
+    client_close(&c);
+    fc_add(LABEL_DECODE_STATIC); /* it generates */
+    run_until(does_not_embed, NULL);
+    fc_close();
+}
+
 static bool is_forgotten(void *arg) {
     return fake_inst(arg) == NULL;
 }
@@ -470,6 +543,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(switch_given_up),
         cmocka_unit_test(last_of_a_role),
         cmocka_unit_test(a_role_is_taken_over),
+        cmocka_unit_test(encoders),
         cmocka_unit_test(lease_ends),
         cmocka_unit_test(routes),
     };

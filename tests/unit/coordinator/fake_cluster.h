@@ -48,7 +48,7 @@ struct fake {
     size_t n_peers;
     uint32_t waiting, running, leases, slots;
     uint64_t stuck_ms; /* of its engine */
-    bool engine_held, links_fail;
+    bool engine_held, embeds_only, links_fail;
     uint64_t obeys;  /* term of another coordinator, which is connected; 0: ours */
     int status_code; /* of /v2/status; 0: 200 */
     const char *status_text;
@@ -197,6 +197,7 @@ static void fake_status(struct fake *f, struct http_x *x) {
                            .kv_leases = f->leases,
                            .stuck_ms = f->stuck_ms,
                            .held = f->engine_held,
+                           .embeds_only = f->embeds_only,
                            .term = f->obeys,
                            .listened = f->obeys != 0,
                            .avail_blocks = 100,

@@ -67,16 +67,21 @@ static enum err parse(struct status_msg *m, const char *s, struct errbuf *eb) {
     return status_msg_parse(m, s, strlen(s), eb);
 }
 
-static void a_held_engine_is_told(void **state) {
+static void what_is_rare_is_told_where_it_is(void **state) {
     (void)state;
     for (int held = 0; held < 2; held++) {
-        struct status_msg m = {.role_status = ROLE_STATUS_READY, .role = ROLE_DECODE, .held = held};
+        struct status_msg m = {.role_status = ROLE_STATUS_READY,
+                               .role = ROLE_DECODE,
+                               .held = held,
+                               .embeds_only = !held};
         struct status_msg b;
         struct errbuf eb = {0};
         char *s = status_msg_format(&m, 2);
         assert_int_equal(strstr(s, ",\"engineHeld\":true}") != NULL, held);
+        assert_int_equal(strstr(s, ",\"embedsOnly\":true}") != NULL, !held);
         assert_int_equal(status_msg_parse(&b, s, strlen(s), &eb), ERR_OK);
         assert_int_equal(b.held, held);
+        assert_int_equal(b.embeds_only, !held);
         status_msg_free(&b);
         free(s);
     }
@@ -318,7 +323,7 @@ static void instance_names(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(status_round_trip),
-                                       cmocka_unit_test(a_held_engine_is_told),
+                                       cmocka_unit_test(what_is_rare_is_told_where_it_is),
                                        cmocka_unit_test(instance_names),
                                        cmocka_unit_test(orders),
                                        cmocka_unit_test(draining),
