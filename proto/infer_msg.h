@@ -110,6 +110,7 @@ enum tool_format {
     TOOLS_DEEPSEEK_V31,
     TOOLS_CHATGLM,
     TOOLS_HARMONY,
+    TOOLS_LLAMA4,
     TOOLS_COUNT
 };
 

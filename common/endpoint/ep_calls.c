@@ -15,6 +15,7 @@ static const struct call_form {
     [TOOLS_HERMES] = {"", "<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>",
                       "\n", ""},
     [TOOLS_LLAMA3] = {"", "{\"name\": \"", "\", \"parameters\": ", "}", "; ", ""},
+    [TOOLS_LLAMA4] = {"", "{\"name\": \"", "\", \"parameters\": ", "}", "", ""},
     [TOOLS_MISTRAL] = {"[TOOL_CALLS][", "{\"name\": \"", "\", \"arguments\": ", "}", ", ", "]"},
     [TOOLS_DEEPSEEK_V3] = {"<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
                            "\n```json\n", "\n```<｜tool▁call▁end｜>", "\n", "<｜tool▁calls▁end｜>"},

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/endpoint/json_scan.h"
+#include "common/endpoint/py_scan.h"
 #include "proto/json.h"
 
 #define DS_CALLS_BEGIN "<｜tool▁calls▁begin｜>"
@@ -22,6 +23,7 @@ enum state {
     ST_ID,       /* of [CALL_ID]; not used */
     ST_FENCE,    /* ```json before the arguments */
     ST_SPACE,    /* then the next state */
+    ST_ITEM,     /* where one of a list begins that may be written in two ways */
     ST_ITEM_END, /* after an object of a list */
     ST_OBJECT,   /* {"name":..,"arguments":{..}} */
     ST_MEMBER_OR_END,
@@ -32,6 +34,7 @@ enum state {
     ST_NAME_STRING,
     ST_SKIP, /* the value of a member without a meaning here */
     ST_ARGS,
+    ST_PY_ARGS, /* as Python writes them */
     ST_MEMBER_END,
     ST_DONE, /* nothing more counts */
 };
@@ -43,13 +46,21 @@ enum step {
 };
 
 /* What a call looks like after its tag. */
-enum shape { SHAPE_OBJECT, SHAPE_MISTRAL, SHAPE_DEEPSEEK_V3, SHAPE_DEEPSEEK_V31, SHAPE_LINES };
+enum shape {
+    SHAPE_OBJECT,
+    SHAPE_MISTRAL,
+    SHAPE_DEEPSEEK_V3,
+    SHAPE_DEEPSEEK_V31,
+    SHAPE_LINES,
+    SHAPE_PYTHON, /* [f(a=1), g()], or objects */
+};
 
 static const struct format {
     const char *names[3];            /* in configurations */
     const char *tags[TOOL_TAGS_MAX]; /* the first opens a call; those up to n_noise mean nothing */
     enum shape shape;
     bool bare;      /* a call needs no tag at the beginning of the text and after another call */
+    bool marks;     /* tags open no call: behind one the text begins anew */
     uint32_t noise; /* tags around calls that are never content */
 } formats[TOOLS_COUNT] = {
     [TOOLS_NONE] = {.names = {"none"}},
@@ -70,6 +81,12 @@ static const struct format {
                             .shape = SHAPE_DEEPSEEK_V31,
                             .noise = 1u << 1 | 1u << 2},
     [TOOLS_CHATGLM] = {.names = {"chatglm"}, .shape = SHAPE_LINES, .bare = true},
+    [TOOLS_LLAMA4] = {.names = {"llama4", "llama4_pythonic", "llama4_json"},
+                      .tags = {"<|python_start|>", "<|python_end|>"},
+                      .shape = SHAPE_PYTHON,
+                      .bare = true,
+                      .marks = true,
+                      .noise = 1u << 0 | 1u << 1},
     [TOOLS_HARMONY] = {.names = {"harmony", "openai"}}, /* no tags: tool_parse_open() */
 };
 
@@ -94,6 +111,7 @@ struct tool_parse {
     struct buf word; /* key or name under way, as written */
     bool escaped;
     struct json_scan scan;
+    struct py_scan py;
 
     struct buf content;
     bool failed;
@@ -127,6 +145,8 @@ enum tool_format tool_format_of_template(const char *src, size_t n) {
         return mentions(src, n, "```json") ? TOOLS_DEEPSEEK_V3 : TOOLS_DEEPSEEK_V31;
     if (mentions(src, n, "[TOOL_CALLS]")) return TOOLS_MISTRAL;
     if (mentions(src, n, "<tool_call>")) return TOOLS_HERMES;
+    if (mentions(src, n, "<|python_start|>") || mentions(src, n, "<|header_start|>"))
+        return TOOLS_LLAMA4;
     if (mentions(src, n, "<|python_tag|>") || mentions(src, n, "Environment: ipython"))
         return TOOLS_LLAMA3;
     return mentions(src, n, "<|observation|>") ? TOOLS_CHATGLM : TOOLS_NONE;
@@ -283,6 +303,11 @@ static enum step text(struct tool_parse *p, char c) {
     switch (match_tags(p, &which)) {
     case MATCH_PART: return TAKEN;
     case MATCH_WHOLE:
+        if (p->format->marks && !p->closed) {
+            p->held.len = p->tag_at;
+            p->state = ST_BARE;
+            return TAKEN;
+        }
         if (which > 0 || p->closed) { /* the space before it stays in held */
             p->held.len = p->tag_at;
             return TAKEN;
@@ -313,7 +338,7 @@ static enum step bare(struct tool_parse *p, char c) {
     if (is_space(c) || (p->drop && c == ';')) return TAKEN;
     bool begins = p->format->shape == SHAPE_LINES
                       ? (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'
-                      : c == '{';
+                      : c == '{' || (c == '[' && p->format->shape == SHAPE_PYTHON);
     if (begins) {
         open_call(p, true);
     } else {
@@ -361,6 +386,7 @@ static enum step open(struct tool_parse *p, char c) {
     default: break;
     }
     p->list = c == '[';
+    if (p->list && p->format->shape == SHAPE_PYTHON) return space_then(p, ST_ITEM, TAKEN);
     if (p->list) return open_object(p, TAKEN);
     return c == '{' ? open_object(p, AGAIN) : bare_name(p);
 }
@@ -393,9 +419,15 @@ static enum step name(struct tool_parse *p, char c) {
     }
     bool end = line                          ? c == '\n' || c == '\r'
                : shape == SHAPE_DEEPSEEK_V31 ? c == '<'
+               : shape == SHAPE_PYTHON       ? c == '('
                                              : c == '[' || c == '{' || is_space(c);
     if (!end || set_name(p, p->word.data != NULL ? p->word.data : "", p->word.len) == BAD)
         return BAD;
+    if (shape == SHAPE_PYTHON) {
+        py_scan_start(&p->py);
+        p->state = ST_PY_ARGS;
+        return TAKEN;
+    }
     if (shape == SHAPE_DEEPSEEK_V31) return expect(p, &DS_SEP[1], ST_ARGS);
     if (shape == SHAPE_MISTRAL && c == '[') {
         p->state = ST_NAME_TAG;
@@ -422,7 +454,11 @@ static enum step item_end(struct tool_parse *p, char c) {
         return TAKEN;
     }
     start_call(p, false);
-    return open_object(p, TAKEN);
+    return p->format->shape == SHAPE_PYTHON ? space_then(p, ST_ITEM, TAKEN) : open_object(p, TAKEN);
+}
+
+static enum step item(struct tool_parse *p, char c) {
+    return c == '{' ? open_object(p, AGAIN) : bare_name(p);
 }
 
 /* ---- {"name":..,"arguments":{..}} */
@@ -539,6 +575,23 @@ static enum step args(struct tool_parse *p, char c) {
     return TAKEN;
 }
 
+/* The same of an item of a list, as Python writes it. */
+static enum step py_args(struct tool_parse *p, char c) {
+    const enum py_scan_step step = py_scan_byte(&p->py, (unsigned char)c, &under_way(p)->args);
+    if (step == PY_SCAN_BAD) return BAD;
+    if (!p->in_args && p->py.certain) {
+        p->in_args = true;
+        progress(p);
+    }
+    if (step == PY_SCAN_MORE) return TAKEN;
+    p->in_args = false;
+    p->has_args = true;
+    progress(p);
+    buf_clear(&p->held);
+    p->state = enough(p) ? ST_DONE : ST_ITEM_END;
+    return TAKEN;
+}
+
 /* ---- the machine */
 
 static enum step step(struct tool_parse *p, char c) {
@@ -557,8 +610,10 @@ static enum step step(struct tool_parse *p, char c) {
         p->state = p->next;
         return AGAIN;
     case ST_FENCE: expect(p, "```json", ST_ARGS); return AGAIN;
+    case ST_ITEM: return item(p, c);
     case ST_ITEM_END: return item_end(p, c);
     case ST_ARGS: return args(p, c);
+    case ST_PY_ARGS: return py_args(p, c);
     case ST_DONE: return TAKEN;
     default: return object_byte(p, c);
     }

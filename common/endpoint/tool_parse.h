@@ -66,8 +66,8 @@ const char *const *tool_format_tags(enum tool_format format);
 /* The format of a chat template by the tags in its text; TOOLS_NONE: none that is known. */
 enum tool_format tool_format_of_template(const char *src, size_t n);
 /* The format of a name as clients of the reference write it in configurations: hermes, qwen2_5,
- * qwen3, llama3, mistral, deepseek_v3, deepseek_v31, chatglm, harmony, none. False: no such name.
- */
+ * qwen3, llama3, llama4, mistral, deepseek_v3, deepseek_v31, chatglm, harmony, none. False: no such
+ * name. */
 bool tool_format_of_name(const char *name, enum tool_format *out);
 
 #endif

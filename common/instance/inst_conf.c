@@ -217,7 +217,8 @@ static const struct conf_key keys[] = {
          "special tokens written in messages, tools and documents: text, or tokens as in the "
          "HuggingFace libraries"),
     WORD(tool_call_parser, X "toolCallParser",
-         "auto|none|hermes|qwen2_5|qwen3|llama3|mistral|deepseek_v3|deepseek_v31|chatglm|harmony",
+         "auto|none|hermes|qwen2_5|qwen3|llama3|mistral|deepseek_v3|deepseek_v31|chatglm|harmony|"
+         "llama4",
          "auto", "how the model writes tool calls; auto: by its chat template"),
     WORD(reasoning_parser, X "reasoningParser", "none|qwen3|deepseek_r1", "none",
          "parts thinking from the answer: opened by a tag, or always there at the beginning"),

@@ -15,7 +15,7 @@ from harness import ROOT, Cluster, Standalone, Stream, events, post
 
 CHAT = "/v1/chat/completions"
 FORMATS = {"hermes": "<tool_call>", "llama3": "<|python_tag|>", "mistral": "[TOOL_CALLS]", "deepseek_v31": "<｜tool▁call▁begin｜>",
-           "chatglm": "<|observation|>"}
+           "chatglm": "<|observation|>", "llama4": "<|header_start|>"}
 TEMPLATE = "{% for m in messages %}<|user|>{{ m.content }}<|end|>{% endfor %}<|assistant|>"
 COLOUR = {"type": "function", "function": {"name": "paint", "description": "Paints a wall.", "parameters": {
     "type": "object", "properties": {"colour": {"enum": ["red", "green", "blue"]}, "coats": {"type": "integer", "minimum": 1, "maximum": 3},

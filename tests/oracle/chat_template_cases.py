@@ -97,6 +97,18 @@ def expressions():
 
 # Whole templates.
 TEMPLATES = [
+    # as Llama 4's: a date, a system message that is cut off, tools in the first user's message, contents of parts, calls as objects
+    """{{- bos_token }}{%- if not date_string is defined %}{%- set date_string = strftime_now("%d %b %Y") %}{%- endif %}
+{%- if not tools is defined %}{%- set tools = none %}{%- endif %}
+{%- if users[0]['name'] is string %}{%- set first = users[0]['name']|trim %}{%- set users = users[1:] %}{%- else %}{%- set first = "" %}{%- endif %}
+{{- "<|header_start|>system<|header_end|>\n\n" ~ first ~ " on " ~ date_string ~ "<|eot|>" }}
+{%- for u in users %}{%- if not ('tool_calls' in u or u.name == 'nobody') %}
+{{- '<|header_start|>' + u['name'] + '<|header_end|>\n\n' }}
+{%- if u.age is string %}{{- u.age }}{%- elif u.age is mapping or u.age is iterable %}{{- u.age|tojson }}{%- else %}{{- u.age }}{%- endif %}
+{%- for p in [{'type': 'text', 'text': 'a'}, {'type': 'image'}] %}{%- if p['type'] == 'image' %}{{- '<|image|>' }}{%- elif p['type'] == 'text' %}{{- p['text'] }}{%- endif %}{%- endfor %}
+{%- for t in (tools or [d]) %}{{- '{"name": "f", ' }}{{- '"parameters": ' }}{{- t|tojson(indent=4) }}{{- "}" }}{%- endfor %}{{- "<|eot|>" }}
+{%- elif 'tool_calls' in u and u.tool_calls|length > 0 %}{{- '<|python_start|>' ~ u.name ~ '<|python_end|>' }}{%- endif %}{%- endfor %}
+{{- '<|header_start|>assistant<|header_end|>\n\n' }}""",
     # for
     "{% for x in l %}{{ x }},{% endfor %}",
     "{% for x in el %}{{ x }}{% else %}none{% endfor %}",

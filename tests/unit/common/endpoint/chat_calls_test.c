@@ -492,6 +492,7 @@ static const struct guide_row {
     {"none", NULL, TOOLS NAMED_F, SEQ(ANY(HERMES("f")))},
     {"llama3", NULL, TOOLS REQUIRED, SEQ(MANY(ANY(LLAMA("f") "," LLAMA("g")), "; "))},
     {"mistral", NULL, TOOLS NAMED_F, SEQ(LIT("[TOOL_CALLS][") "," ANY(MISTRAL("f")) "," LIT("]"))},
+    {"llama4", NULL, TOOLS NAMED_F, SEQ(ANY(LLAMA("f")))},
     {"chatglm", NULL, TOOLS NAMED_F, SEQ(ANY(SEQ(LIT("f") "," LIT("\\n") "," OBJ)))},
     {"harmony", NULL, TOOLS OURS_TEMPLATE REQUIRED,
      ANY(SEQ(ANY(CHANNEL("f") "," CHANNEL("g"))) "," SEQ(

@@ -206,6 +206,51 @@ static const struct row rows[] = {
     {.format = TOOLS_CHATGLM, .text = "Hello", NULL},
     {.format = TOOLS_CHATGLM, .text = "{\"a\": 1}", NULL},
     {.format = TOOLS_CHATGLM, .text = "你好", NULL},
+    /* ---- llama4 */
+    {.format = TOOLS_LLAMA4,
+     .text = "{\"name\": \"f\", \"parameters\": {\"a\": \"b\"}}",
+     "|f({\"a\": \"b\"})"},
+    {.format = TOOLS_LLAMA4,
+     .text = "<|python_start|><|python_end|>{\"name\": \"a\", \"parameters\": {}}{\"name\": "
+             "\"b\", \"parameters\": {}}",
+     "|a({})|b({})"},
+    {.format = TOOLS_LLAMA4,
+     .text = "<|python_start|>Let me look. <|python_end|>{\"name\": \"a\", \"parameters\": {}}",
+     "Let me look.|a({})"},
+    {.format = TOOLS_LLAMA4, .text = "<|python_start|>print(1)<|python_end|>", "print(1)"},
+    {.format = TOOLS_LLAMA4,
+     .text =
+         "<|python_start|>[get_weather(city='San \"F\"', days=[1, -2.5e3], m={'x': (1, None)}), "
+         "get.time()]<|python_end|>",
+     "|get_weather({\"city\": \"San \\\"F\\\"\", \"days\": [1, -2.5e3], \"m\": {\"x\": [1, "
+     "null]}})|get.time({})"},
+    {.format = TOOLS_LLAMA4,
+     .text = " [ f ( ) ] ",
+     " [ f ( ) ] "}, /* a name stands before its parenthesis */
+    {.format = TOOLS_LLAMA4,
+     .text = "[f( a = True , b=False,), {\"name\": \"g\", \"parameters\": {}}] and more",
+     "|f({\"a\": true, \"b\": false})|g({})"},
+    {.format = TOOLS_LLAMA4,
+     .text = "[f(a=\"\\x41\\u00e9\\U0001F600\\d\\n\\\"\")]",
+     "|f({\"a\": \"\\u0041\\u00e9\\ud83d\\ude00\\\\d\\u000a\\\"\"})"},
+    {.format = TOOLS_LLAMA4,
+     .text = "[f(a=(), b=(1,), c={}, d=[])]",
+     "|f({\"a\": [], \"b\": [1], \"c\": {}, \"d\": []})"},
+    {.format = TOOLS_LLAMA4, .text = "[link](https://x.y) is text", NULL},
+    {.format = TOOLS_LLAMA4, .text = "[f(1)]", NULL},
+    {.format = TOOLS_LLAMA4, .text = "[1, 2, 3]", NULL},
+    {.format = TOOLS_LLAMA4, .text = "[]", NULL},
+    {.format = TOOLS_LLAMA4, .text = "I write [f(a=1)]", NULL},
+    {.format = TOOLS_LLAMA4, .text = "[f(a=g(1))]", NULL, "(1))]|f({\"a\": )!"},
+    {.format = TOOLS_LLAMA4, .text = "[f(a=[1})]", NULL, "})]|f({\"a\": [1)!"},
+    {.format = TOOLS_LLAMA4, .text = "[f(a='\\ud800')]", NULL, "0')]|f({\"a\": \")!"},
+    {.format = TOOLS_LLAMA4, .text = "[f(a=1", NULL, "|f({\"a\": )!"},
+    {.format = TOOLS_LLAMA4, .text = "[f(a=01)]", NULL, ")]|f({\"a\": )!"},
+    {.format = TOOLS_LLAMA4, .text = "[f(a=1, a=2)]", NULL, "=2)]|f({\"a\": 1)!"},
+    {.format = TOOLS_LLAMA4, .text = "[f(a=(1))]", NULL, "))]|f({\"a\": [1)!"},
+    {.format = TOOLS_LLAMA4, .text = "[f(a={1: 2})]", NULL, "1: 2})]|f({\"a\": {)!"},
+    {.format = TOOLS_LLAMA4, .text = "[f(a=1), g(b=2)]", "|f({\"a\": 1})", NULL, 0, true},
+    {.format = TOOLS_LLAMA4, .text = "[f(a=1), g(2)]", ", g(2)]|f({\"a\": 1})"},
     /* ---- nothing is looked for */
     {.format = TOOLS_NONE,
      .text = "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>",
@@ -301,7 +346,8 @@ static void check_any(const struct row *r, const char *text, size_t n, bool whol
         struct json_value *o = NULL;
         assert_true(c->complete || !whole);
         if (!c->complete) continue;
-        assert_int_equal(json_read(&o, c->args.data, c->args.len, NULL, NULL), ERR_OK);
+        if (json_read(&o, c->args.data, c->args.len, NULL, NULL) != ERR_OK)
+            fail_msg("%.*s gives %s", (int)n, text, c->args.data);
         assert_true(json_is(o, json_type_object));
         json_put(o);
     }
@@ -478,6 +524,8 @@ static void test_names_and_templates(void **state) {
         {"x [TOOL_CALLS] y", TOOLS_MISTRAL},
         {"<|python_tag|>", TOOLS_LLAMA3},
         {"Environment: ipython", TOOLS_LLAMA3},
+        {"Environment: ipython <|python_start|>", TOOLS_LLAMA4},
+        {"<|header_start|>user<|header_end|>", TOOLS_LLAMA4},
         {B "```json", TOOLS_DEEPSEEK_V3},
         {B SEP, TOOLS_DEEPSEEK_V31},
         {"<|observation|>", TOOLS_CHATGLM},
@@ -486,9 +534,9 @@ static void test_names_and_templates(void **state) {
         {"{{ messages }}", TOOLS_NONE},
         {"", TOOLS_NONE},
     };
-    static const char *const names[] = {"hermes",       "qwen2_5", "qwen3",
-                                        "llama3",       "mistral", "deepseek_v3",
-                                        "deepseek_v31", "chatglm", "none"};
+    static const char *const names[] = {"hermes",      "qwen2_5",         "qwen3",       "llama3",
+                                        "llama4",      "llama4_pythonic", "llama4_json", "mistral",
+                                        "deepseek_v3", "deepseek_v31",    "chatglm",     "none"};
     enum tool_format f;
     (void)state;
     for (size_t i = 0; i < sizeof(templates) / sizeof(templates[0]); i++)
