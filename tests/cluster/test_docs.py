@@ -161,6 +161,16 @@ def test_the_diff_of_a_family_is_real():
             continue
         assert line[0] == "+" and line[1:] in at, (line, list(files)[-1])
     assert len(files) > 10 and len(whole) == 2 and all(len(files[name]) < 200 for name in whole)
+    name = re.compile(r"\b(FAM_LLAMACPP|API_LLAMACPP|P_N_PREDICT|P_N_PROBS|(ep_llamacpp_(read|combine)|answer_llamacpp|order_llamacpp|ep_check_n_pr\w+))\b")
+    shown, n, other = set(diff.splitlines()), 0, []
+    for folder in ("proto", "common", "coordinator", "prefill", "decode", "tools"):
+        for path in glob.glob(os.path.join(ROOT, folder, "**", "*.[ch]"), recursive=True):
+            if os.path.relpath(path, ROOT) not in whole:
+                with open(path) as f:
+                    lines = [line for line in f.read().splitlines() if name.search(line)]
+                n += len(lines)
+                other += [(path, line) for line in lines if "+" + line not in shown]
+    assert n > 20 and not other, other
 
 
 def test_every_endpoint_has_a_line():
