@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "common/engine/engine_priv.h"
 #include "common/engine/kernels.h"
 
@@ -48,12 +49,17 @@ static enum err opts_check(const struct engine_opts *o, struct errbuf *eb) {
         {"maxPrefillBatchSize", o->prefill_batch_max, 1, INT32_MAX},
         {"tokens of a step", o->step_tokens_max, 1, ENGINE_ROWS_MAX},
         {"tokens of a chunk", o->chunk_tokens, 1, INT32_MAX},
+        {"decodeGapMs", o->decode_gap_ms, 0, ENGINE_GAP_MS_MAX},
         {"length of the queue", o->queue_max, 1, ENGINE_QUEUE_MAX},
     };
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
         if (fields[i].v < fields[i].min || fields[i].v > fields[i].max)
             return err_set(eb, ERR_BAD_CONFIG, "%s must be from %d to %d, got %d", fields[i].name,
                            fields[i].min, fields[i].max, fields[i].v);
+    const int percent = o->decode_gap_percent;
+    if (percent != 0 && (percent <= 100 || percent > ENGINE_GAP_PERCENT_MAX))
+        return err_set(eb, ERR_BAD_CONFIG, "decodeGapPercent must be 0 or from 101 to %d, got %d",
+                       ENGINE_GAP_PERCENT_MAX, percent);
     if (kv_row_bytes(1, o->kv_dtype) == 0)
         return err_set(eb, ERR_BAD_CONFIG, "KV type must be bf16, f32 or int8, got %s",
                        dtype_name(o->kv_dtype));
@@ -120,6 +126,7 @@ enum err engine_open_with(struct engine **out, const struct engine_opts *opts,
     struct engine *e = calloc(1, sizeof(*e));
     if (e == NULL) return err_set(eb, ERR_NO_MEMORY, "no memory for an engine");
     e->ops = ops;
+    e->step_clock = clock_us;
     if ((err = ops->open(&e->fwd, opts, opts->step_tokens_max, eb)) != ERR_OK) goto fail;
     e->info = *ops->model(e->fwd);
     e->block_tokens = opts->block_tokens;
@@ -137,7 +144,10 @@ enum err engine_open_with(struct engine **out, const struct engine_opts *opts,
         .chunk_max = opts->chunk_tokens,
         .logit_rows_max = ENGINE_WIDE_ROWS,
         .draft_rows_max = ENGINE_DRAFT_ROWS,
+        .beside_decode_max = opts->step_tokens_max,
     };
+    e->bounds =
+        (struct step_bounds){.percent = opts->decode_gap_percent, .ms = opts->decode_gap_ms};
     if ((err = pool_open(e, opts, eb)) != ERR_OK) goto fail;
     if ((err = buffers_open(e, eb)) != ERR_OK) goto fail;
     if (pthread_mutex_init(&e->stats_lock, NULL) != 0) {
@@ -207,6 +217,10 @@ void engine_set_events(struct engine *e, const struct engine_events *ev) {
     e->ev = *ev;
 }
 
+void engine_set_prefill_share(struct engine *e, int percent) {
+    e->bounds.share = percent;
+}
+
 enum err engine_self_test(struct engine *e) {
     if (e->in_step) return ERR_CONFLICT;
     const int32_t id = 0;
@@ -253,6 +267,11 @@ void engine_stats_publish(struct engine *e) {
         .drafts = e->drafts,
         .draft_tokens = e->draft_tokens,
         .draft_accepted = e->draft_accepted,
+        .shared_steps = e->shared_steps,
+        .shared_prompt_rows = e->shared_prompt_rows,
+        .shared_prompt_rows_max = e->shared_prompt_rows_max,
+        .decode_step_us = step_cost_decode_us(&e->cost, e->decode_rows),
+        .prompt_row_us = step_cost_row_us(&e->cost, e->context),
         .prefill_tokens_per_s = rate_of(&e->prefill_rate),
         .decode_tokens_per_s = rate_of(&e->decode_rate),
         .perf = e->perf,

@@ -108,7 +108,11 @@ struct engine_opts {
     int prefill_batch_max; /* sequences in prefill in one step */
     int step_tokens_max;   /* token rows in one step */
     int chunk_tokens;      /* rows of one prompt in one step */
-    int queue_max;         /* sequences waiting for admission */
+    /* How long a step may last in which sequences decode and prompts wait: in percent, 101 at
+     * least, of a step in which they only decode; or in milliseconds, whatever the percentage. Both
+     * 0: prompts have all rows there are. Prompts get some rows in any case (step_cost.h). */
+    int decode_gap_percent, decode_gap_ms;
+    int queue_max; /* sequences waiting for admission */
     bool prefix_cache;
     const char *weight_cache; /* weightCachePath: "auto", "off" (NULL), or a folder where packed
                                  weights are kept for the next start and other processes */
@@ -302,6 +306,10 @@ void engine_set_events(struct engine *e, const struct engine_events *ev);
  * to do. */
 bool engine_step(struct engine *e);
 
+/* Of the time of steps in which sequences decode and prompts wait, prompts have at most
+ * so many percent, 1..99, within decode_gap_percent and decode_gap_ms; 0: whatever these allow. */
+void engine_set_prefill_share(struct engine *e, int percent);
+
 /* A one-token dummy inference in a block of its own, for health checks; not counted. ERR_INTERNAL:
  * no finite logits. ERR_CONFLICT: called from inside a step. */
 enum err engine_self_test(struct engine *e);
@@ -335,6 +343,11 @@ struct engine_stats {
         prefix_hit_blocks, embedded /* sequences */;
     uint64_t drafts, draft_tokens, draft_accepted; /* times a sequence guessed by prompt lookup, the
                                                       tokens it guessed, those that were right */
+    /* Steps in which sequences decoded and prompts were computed; the prompts' rows of all of them,
+     * and of the one with most. */
+    uint64_t shared_steps, shared_prompt_rows, shared_prompt_rows_max;
+    double decode_step_us, prompt_row_us; /* what the latest of each took, as step_cost.h has it; 0:
+                                             unknown */
     double prefill_tokens_per_s,
         decode_tokens_per_s; /* over the last seconds of steps that had such rows */
     struct perf_msg perf;    /* of prompts as they end, and of steps that only decode */

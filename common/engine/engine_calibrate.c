@@ -62,6 +62,10 @@ bool engine_calibrate(struct engine *e) {
             perf_add_step(&e->perf, p->n, e->block_tokens, s);
         else
             perf_add_prompt(&e->perf, p->n, s);
+        step_cost_add(&e->cost, &(struct step_seen){.decode_rows = p->decodes ? p->n : 0,
+                                                    .prompt_rows = p->decodes ? 0 : p->n,
+                                                    .context = p->n / 2.0,
+                                                    .us = s * 1e6});
         engine_stats_publish(e);
     }
     return true;

@@ -12,6 +12,7 @@
 #include "common/engine/kv_cache.h"
 #include "common/engine/sample.h"
 #include "common/engine/sched.h"
+#include "common/engine/step_cost.h"
 
 /* The calls of forward.h, so that the scheduler's tests can run on a pass that costs nothing
  * and gives itself away when it is handed a wrong block. */
@@ -37,6 +38,8 @@ enum {
     ENGINE_SLOTS_MAX = 65536,
     ENGINE_ROWS_MAX = 1048576,
     ENGINE_QUEUE_MAX = 1048576,
+    ENGINE_GAP_MS_MAX = 60000,
+    ENGINE_GAP_PERCENT_MAX = 100000,
 };
 
 enum seq_state {
@@ -144,6 +147,9 @@ struct engine {
     int n_tenants;
     uint64_t fair_look;
     struct sched_limits limits;
+    struct step_cost cost;
+    struct step_bounds bounds;
+    uint64_t (*step_clock)(void); /* microseconds: what steps are timed by */
     bool prefix_cache;
     int lora_rank_max;
     int32_t self_block;
@@ -168,8 +174,9 @@ struct engine {
     struct fwd_seq *parts;
     int *part_logit; /* index of the first of its logits */
     int n_plan;
-    int32_t *row_ids; /* [rows_max, in an encoder its longest text at least] */
-    int *logit_rows;  /* [logits_max] */
+    struct step_seen seen; /* the rows of the plan */
+    int32_t *row_ids;      /* [rows_max, in an encoder its longest text at least] */
+    int *logit_rows;       /* [logits_max] */
     int logits_max;
     float *logits;  /* [logits_max][vocab_size] */
     float *row;     /* [vocab_size, hidden at least] a copy for each choice that draws from the same
@@ -178,6 +185,9 @@ struct engine {
 
     uint64_t steps, prompt_tokens, generated_tokens, lookup_blocks, hit_blocks, embedded;
     uint64_t drafts, draft_tokens, draft_accepted;
+    uint64_t shared_steps, shared_prompt_rows, shared_prompt_rows_max;
+    int decode_rows; /* of the latest step that decoded */
+    double context;  /* of the latest with prompts */
     struct rate prefill_rate, decode_rate;
     struct perf_msg perf;
     int n_probes; /* of engine_calibrate() so far */

@@ -17,6 +17,61 @@ static uint32_t us_u32(uint64_t us) {
 
 /* ---- the plan */
 
+/* The rows of the schedule, for its cost. */
+static struct step_seen rows_seen(const struct engine *e, int n_views) {
+    struct step_seen seen = {0};
+    double positions = 0;
+    for (int i = 0; i < n_views; i++) {
+        const int n = e->view_rows[i];
+        if (e->views[i].decoding) {
+            seen.decode_rows += n;
+        } else {
+            seen.prompt_rows += n;
+            positions += n * (e->view_choices[i]->n_past + n / 2.0);
+        }
+    }
+    if (seen.prompt_rows > 0) seen.context = positions / seen.prompt_rows;
+    return seen;
+}
+
+/* The prompt that is first in line; NULL: there is none. */
+static const struct choice *first_prompt(const struct engine *e, int n_views) {
+    int first = -1;
+    for (int i = 0; i < n_views; i++) {
+        const struct sched_seq *v = &e->views[i], *f = first >= 0 ? &e->views[first] : v;
+        if (v->decoding) continue;
+        if (first < 0 || v->priority < f->priority ||
+            (v->priority == f->priority && v->age < f->age))
+            first = i;
+    }
+    return first >= 0 ? e->view_choices[first] : NULL;
+}
+
+/* Gives the views their rows. How many prompts have depends on where in their texts these rows are,
+ * which is known once they have them: the first in line is asked, and then what came of it. */
+static int schedule(struct engine *e, int n_views) {
+    const struct choice *first = first_prompt(e, n_views);
+    int n_decode = 0, n_drafts = 0, n_rows = 0;
+    for (int i = 0; i < n_views; i++) {
+        n_decode += e->views[i].decoding;
+        n_drafts += e->views[i].draft;
+    }
+    if (n_decode > e->limits.decode_max) n_decode = e->limits.decode_max;
+    if (n_drafts > e->limits.draft_rows_max - n_decode)
+        n_drafts = n_decode < e->limits.draft_rows_max ? e->limits.draft_rows_max - n_decode : 0;
+    double context = first != NULL ? first->n_past : 0;
+    for (int turn = 0; turn < 2; turn++) {
+        const int bound = step_cost_prompt_rows(&e->cost, &e->bounds, n_decode + n_drafts, context,
+                                                e->limits.rows_max);
+        e->limits.beside_decode_max = bound;
+        n_rows = sched_step(e->views, n_views, &e->limits, e->view_rows, e->order);
+        e->seen = rows_seen(e, n_views);
+        if (n_decode == 0 || e->seen.context <= context) break;
+        context = e->seen.context;
+    }
+    return n_rows;
+}
+
 /* Decoding rows first, then chunks: a fixed order is easier to read in a trace; the numbers do not
  * depend on it. */
 static int plan_make(struct engine *e) {
@@ -41,7 +96,7 @@ static int plan_make(struct engine *e) {
             .last_step = c->last_step,
         };
     }
-    n_rows = sched_step(e->views, n_views, &e->limits, e->view_rows, e->order);
+    n_rows = schedule(e, n_views);
     e->n_plan = 0;
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < n_views; i++) {
@@ -338,6 +393,18 @@ static void emit(struct engine *e, int n_logits, uint64_t now_us) {
 
 /* ---- statistics */
 
+static void cost_add(struct engine *e, uint64_t us) {
+    e->seen.us = (double)us;
+    step_cost_add(&e->cost, &e->seen);
+    if (e->seen.decode_rows > 0) e->decode_rows = e->seen.decode_rows;
+    if (e->seen.prompt_rows > 0) e->context = e->seen.context;
+    if (e->seen.decode_rows == 0 || e->seen.prompt_rows == 0) return;
+    const uint64_t n = (uint64_t)e->seen.prompt_rows;
+    e->shared_steps++;
+    e->shared_prompt_rows += n;
+    if (n > e->shared_prompt_rows_max) e->shared_prompt_rows_max = n;
+}
+
 static void rate_add(struct rate *r, int tokens, double s) {
     if (tokens == 0) return;
     double keep = exp(-s / RATE_FADE_S);
@@ -364,7 +431,7 @@ bool engine_step(struct engine *e) {
     if (e->in_step) return false; /* from a callback: the step is under way */
     e->in_step = true;
     bool admitted = engine_admit(e);
-    uint64_t start_us = clock_us();
+    uint64_t start_us = clock_us(), began = e->step_clock();
     int n_rows = plan_make(e);
     if (n_rows > 0) {
         int n_decode = 0, n_prefill = 0;
@@ -386,6 +453,7 @@ bool engine_step(struct engine *e) {
         engine_reap_doomed(e);
         advance(e);
         emit(e, n_logits, now_us);
+        cost_add(e, e->step_clock() - began);
         rate_add(&e->prefill_rate, n_prefill, s);
         rate_add(&e->decode_rate, n_decode + (int)(e->draft_accepted - accepted), s);
     }

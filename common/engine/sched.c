@@ -114,13 +114,15 @@ static int add_drafts(const struct sched_seq *seqs, int n_seqs, const struct sch
     return left - given;
 }
 
-/* Gives the prompts their rows; returns what is left then. */
+/* Gives the prompts their rows of those left, at most bound to those that need not be whole;
+ * returns what is left then. */
 static int add_prompts(const struct sched_seq *seqs, int n_seqs, const struct sched_limits *lim,
-                       int left, int *rows, int *order) {
+                       int left, int bound, int *rows, int *order) {
     int n = sorted(seqs, n_seqs, false, order), *turn = order + n_seqs;
     by_turns(seqs, order, n, turn);
     int heads = n_heads(seqs, order, turn, n), n_prefill = 0, wide_left = lim->logit_rows_max;
-    int part = heads > 0 && left / heads > 0 ? left / heads : 1;
+    bound = min_int(bound, left);
+    int part = heads > 0 && bound / heads > 0 ? bound / heads : 1;
     for (int pass = 0; pass < 2; pass++) { /* the heads' equal parts, then everybody in order */
         int last = pass == 0 ? (heads > 1 ? heads : 0) : n;
         for (int i = 0; i < last && left > 0; i++) {
@@ -135,13 +137,14 @@ static int add_prompts(const struct sched_seq *seqs, int n_seqs, const struct sc
                 continue;
             }
             if (pass == 0) want = min_int(want, part);
-            want = min_int(want - *has, left);
+            want = min_int(want - *has, min_int(left, bound));
             if (q->all_logits) want = min_int(want, wide_left);
             if (want <= 0) continue;
             if (q->all_logits) wide_left -= want;
             n_prefill += *has == 0;
             *has += want;
             left -= want;
+            bound -= want;
         }
     }
     return left;
@@ -149,20 +152,23 @@ static int add_prompts(const struct sched_seq *seqs, int n_seqs, const struct sc
 
 int sched_step(const struct sched_seq *seqs, int n_seqs, const struct sched_limits *lim, int *rows,
                int *order) {
-    int left = lim->rows_max, prompt_rows = 0;
+    int left = lim->rows_max, prompt_rows = 0, bound = lim->rows_max;
     for (int i = 0; i < n_seqs; i++) {
         rows[i] = 0;
-        if (!seqs[i].decoding) prompt_rows += min_int(seqs[i].pending, lim->rows_max - prompt_rows);
+        if (seqs[i].decoding)
+            bound = lim->beside_decode_max;
+        else
+            prompt_rows += min_int(seqs[i].pending, lim->rows_max - prompt_rows);
     }
 
     int share = lim->rows_max / 4 > 0 ? lim->rows_max / 4 : 1;
-    int kept_back = lim->rows_max > 1 ? min_int(prompt_rows, share) : 0;
+    int kept_back = lim->rows_max > 1 ? min_int(prompt_rows, min_int(share, bound)) : 0;
     int decode_left = lim->decode_max;
     int n = decoding_order(seqs, n_seqs, min_int(left - kept_back, decode_left), order);
     for (int i = 0; i < n && left > kept_back && decode_left > 0; i++, left--, decode_left--)
         rows[order[i]] = 1;
 
-    left = add_prompts(seqs, n_seqs, lim, left, rows, order);
+    left = add_prompts(seqs, n_seqs, lim, left, bound, rows, order);
 
     /* Rows kept back that no prompt could take. */
     n = left > 0 && decode_left > 0 ? decoding_order(seqs, n_seqs, left, order) : 0;

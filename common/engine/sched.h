@@ -16,7 +16,7 @@
  * 5. A prompt whose every row needs logits shares logit_rows_max rows a step with its like, because
  * logits are wide.
  * 6. A prompt that must be whole takes all its rows or none, whatever chunk_max says; one of more
- * than rows_max is a step of its own, when its turn has come.
+ * than rows_max is a step of its own, when its turn has come. beside_decode_max does not bind it.
  * 7. Rows nobody else wants go to the guesses that decoding sequences bring along, one each in
  * turn, while all their rows together are at most draft_rows_max: a step of few rows costs hardly
  * more than a step of one, a step of many does. Which rows meet in a step never changes a row's
@@ -41,7 +41,8 @@ struct sched_seq {
 
 struct sched_limits {
     int rows_max, decode_max, prefill_max, chunk_max, logit_rows_max; /* all >= 1 */
-    int draft_rows_max; /* rows of decoding sequences up to which guesses run too; 0: none run */
+    int beside_decode_max; /* rows of prompts while a sequence decodes, >= 1 */
+    int draft_rows_max;    /* rows of decoding sequences up to which guesses run too; 0: none run */
 };
 
 /* rows: int [n_seqs], filled with 0 or the rows of that sequence. order: int [2 * n_seqs], scratch.

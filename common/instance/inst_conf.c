@@ -41,6 +41,7 @@
     TLS_BLOCK(at, p "CaPath", p "CaFile", p "Cert", p "Pk", p "PkPwd", p "CrlPath", p "CrlFiles",  \
               dir, own)
 
+enum { DECODE_GAP_PERCENT_MAX = 100000 };
 enum { TOKEN_TIMEOUT_S_MAX = 3600, E2E_TIMEOUT_S_MAX = 65535 };
 
 static const struct conf_key keys[] = {
@@ -172,6 +173,11 @@ static const struct conf_key keys[] = {
          "can then learn from the time of an answer what others have asked"),
     INT(chunk_tokens, X "chunkTokens", 1, 65536, "256",
         "prompt tokens computed in one step of one request"),
+    INT(decode_gap_percent, X "decodeGapPercent", 0, DECODE_GAP_PERCENT_MAX, "400",
+        "while sequences decode, a step that computes prompts too takes at most so many percent of "
+        "the time it takes without them, above 100; 0: no such bound"),
+    INT(decode_gap_ms, X "decodeGapMs", 0, 60000, "0",
+        "milliseconds that such a step takes at most, instead; 0: decodeGapPercent decides"),
     INT(prompt_lookup_tokens, X "promptLookupTokens", 0, LOOKUP_TOKENS_MAX, "0",
         "tokens guessed a step by looking up what was said before, where the request does not say; "
         "0: none"),
@@ -459,6 +465,10 @@ static enum err check_rules(const struct inst_conf *c, struct errbuf *eb) {
     if (c->multi_nodes_enabled)
         return err_set(eb, ERR_BAD_CONFIG,
                        B "multiNodesInferEnabled must be false, got true: an instance is one host");
+    if (c->decode_gap_percent >= 1 && c->decode_gap_percent <= 100)
+        return err_set(eb, ERR_BAD_CONFIG,
+                       X "decodeGapPercent must be 0 or from 101 to %d, got %lld",
+                       DECODE_GAP_PERCENT_MAX, (long long)c->decode_gap_percent);
     if (c->max_prefill_batch > c->max_batch)
         return err_set(eb, ERR_BAD_CONFIG,
                        C "maxPrefillBatchSize must be from 1 to maxBatchSize (%lld), got %lld",

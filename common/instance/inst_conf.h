@@ -80,9 +80,9 @@ struct inst_conf {
     char tool_call_parser[16], reasoning_parser[16], special_tokens_in_content[8];
     bool longest_timeouts;
     bool metrics_enabled;
-    int64_t compute_threads, kv_cache_mib, chunk_tokens, queue_max, stop_drain_timeout_s,
-        kv_inflight_mib, kv_lease_s, kv_heartbeat_ms, kv_fetch_ms_min, handover_timeout_s,
-        listener_grace_s, json_depth_max, stream_pending_mib;
+    int64_t compute_threads, kv_cache_mib, chunk_tokens, decode_gap_percent, decode_gap_ms,
+        queue_max, stop_drain_timeout_s, kv_inflight_mib, kv_lease_s, kv_heartbeat_ms,
+        kv_fetch_ms_min, handover_timeout_s, listener_grace_s, json_depth_max, stream_pending_mib;
     int64_t max_loras, max_lora_rank, prompt_lookup_tokens;
     bool lora_legacy_status;
     char lora_modules[CONF_LORAS_MAX][CONF_LORA_BYTES]; /* "name=path"; "": unused */

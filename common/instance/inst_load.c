@@ -88,6 +88,8 @@ static enum err load_engine(struct instance *in, struct inst_loader *l) {
                                      ? c->max_prefill_tokens
                                      : c->chunk_tokens + c->max_batch),
         .chunk_tokens = (int)c->chunk_tokens,
+        .decode_gap_percent = (int)c->decode_gap_percent,
+        .decode_gap_ms = (int)c->decode_gap_ms,
         .queue_max = (int)c->queue_max,
         .prefix_cache = c->prefix_cache,
         .weight_cache = cache_folder(c, cache),

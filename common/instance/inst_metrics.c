@@ -36,6 +36,11 @@ enum gauge {
     DRAFTS,
     DRAFT_TOKENS,
     DRAFT_ACCEPTED,
+    SHARED_STEPS,
+    SHARED_ROWS,
+    SHARED_ROWS_MAX,
+    DECODE_STEP,
+    PROMPT_ROW,
     N_GAUGES
 };
 
@@ -106,6 +111,27 @@ static const struct {
     [DRAFT_ACCEPTED] = {{.name = "spec_decode_num_accepted_tokens_total",
                          .help = "Guessed tokens that were right."},
                         {"vllm:spec_decode_num_accepted_tokens_total"}},
+    [SHARED_STEPS] = {{.name = "shared_steps_total",
+                       .help = "Steps of the engine in which sequences decoded and prompts were "
+                               "computed."},
+                      {NULL}},
+    [SHARED_ROWS] = {{.name = "shared_steps_prompt_tokens_total",
+                      .help = "Prompt tokens computed in these steps."},
+                     {NULL}},
+    [SHARED_ROWS_MAX] = {{.name = "shared_step_prompt_tokens_max",
+                          .help = "Most prompt tokens of one of them.",
+                          .kind = METRIC_GAUGE},
+                         {NULL}},
+    [DECODE_STEP] = {{.name = "decode_step_seconds",
+                      .help = "What a step that only decodes takes at the present batch size, "
+                              "measured; 0: unknown.",
+                      .kind = METRIC_GAUGE},
+                     {NULL}},
+    [PROMPT_ROW] = {{.name = "prompt_token_seconds",
+                     .help = "What a prompt token adds to such a step at the latest prompts' "
+                             "positions, measured; 0: unknown.",
+                     .kind = METRIC_GAUGE},
+                    {NULL}},
 };
 
 static const struct metric_def
@@ -212,6 +238,11 @@ static void read_engine(struct inst_metrics *im) {
     metric_set(im->gauges[DRAFTS], (double)st.drafts);
     metric_set(im->gauges[DRAFT_TOKENS], (double)st.draft_tokens);
     metric_set(im->gauges[DRAFT_ACCEPTED], (double)st.draft_accepted);
+    metric_set(im->gauges[SHARED_STEPS], (double)st.shared_steps);
+    metric_set(im->gauges[SHARED_ROWS], (double)st.shared_prompt_rows);
+    metric_set(im->gauges[SHARED_ROWS_MAX], (double)st.shared_prompt_rows_max);
+    metric_set(im->gauges[DECODE_STEP], st.decode_step_us * 1e-6);
+    metric_set(im->gauges[PROMPT_ROW], st.prompt_row_us * 1e-6);
     expert_metrics_read(im->experts, e);
 }
 

@@ -317,6 +317,8 @@ static enum err take_role(struct role_ctl *rc, enum inst_role word, unsigned can
     }
     rc->word = word;
     rc->p_percentage = word == ROLE_FLEX ? m->local.p_percentage : -1;
+    const bool shares = word == ROLE_FLEX && can == CAN_BOTH;
+    worker_set_prefill_share(instance_worker(rc->in), shares ? rc->p_percentage : 0);
     rc->id = m->local.id;
     role_fsm_step(&rc->fsm, ROLE_EV_POSTED);
     return kv_plane_want(instance_kv_plane(rc->in), can, rc->id, m->peers, m->n_peers);

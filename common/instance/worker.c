@@ -87,6 +87,10 @@ void worker_calibrate(struct worker *w) {
     atomic_store_explicit(&w->calibrating, true, memory_order_relaxed);
 }
 
+void worker_set_prefill_share(struct worker *w, int percent) {
+    atomic_store_explicit(&w->prefill_share, percent, memory_order_relaxed);
+}
+
 void worker_share_prefixes(struct worker *w, bool shared) {
     w->shared_prefixes = shared;
 }

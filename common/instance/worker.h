@@ -62,6 +62,9 @@ void worker_meter_steps(struct worker *w, struct metric *m);
 void worker_calibrate(struct worker *w);
 void worker_share_prefixes(struct worker *w, bool shared); /* before the first sequence; false */
 
+/* engine_set_prefill_share(), from the next step on. */
+void worker_set_prefill_share(struct worker *w, int percent);
+
 uint64_t worker_next_seq_id(struct worker *w);
 /* Copies *o (ids and sampling too). ev is copied; arg goes to every callback. */
 enum err worker_add(struct worker *w, const struct seq_opts *o, const struct worker_events *ev,

@@ -294,6 +294,8 @@ void *worker_engine_main(void *arg) {
         }
         flush_mail(w); /* a cancel is answered before the next step, which may be long */
         if (stop) return NULL;
+        engine_set_prefill_share(w->engine,
+                                 atomic_load_explicit(&w->prefill_share, memory_order_relaxed));
         busy = !w->held && (engine_step(w->engine) || calibrate(w));
         flush_mail(w);
         if (busy) meter_step(w, &n_rows);

@@ -104,6 +104,7 @@ struct worker {
     struct engine *engine;
     struct lora_set *loras;
     bool shared_prefixes;
+    atomic_int prefill_share;
     uint8_t salt_key[16];
     struct mailbox *mail;
     pthread_t thread;

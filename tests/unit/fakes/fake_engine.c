@@ -42,7 +42,7 @@ struct engine {
     struct fseq seqs[SEQS_MAX];
     uint64_t next_age;
     atomic_bool held, hang, hangs, fail_next;
-    atomic_int allowed;
+    atomic_int allowed, share;
     atomic_uint n_steps, n_added;
     pthread_mutex_t mutex; /* guards stats, which any thread may ask for */
     struct engine_stats stats;
@@ -123,6 +123,12 @@ void fake_engine_fail_next(struct engine *e) {
 }
 unsigned fake_engine_n_steps(const struct engine *e) {
     return atomic_load(&e->n_steps);
+}
+void engine_set_prefill_share(struct engine *e, int percent) {
+    atomic_store(&e->share, percent);
+}
+int fake_engine_share(const struct engine *e) {
+    return atomic_load(&e->share);
 }
 unsigned fake_engine_n_added(const struct engine *e) {
     return atomic_load(&e->n_added);

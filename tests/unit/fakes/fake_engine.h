@@ -27,6 +27,7 @@ void fake_engine_hang(struct engine *e, bool hang); /* the next step lasts until
 bool fake_engine_hangs(const struct engine *e);     /* it does */
 void fake_engine_fail_next(struct engine *e); /* the next sequence to make a token fails instead */
 unsigned fake_engine_n_steps(const struct engine *e);
+int fake_engine_share(const struct engine *e); /* engine_set_prefill_share(), of any thread */
 unsigned fake_engine_n_added(const struct engine *e);
 
 /* What a whole run gives, computed straight: token i of a sequence with these ids, n_done of them

@@ -293,6 +293,11 @@ static void test_open_refuses(void **state) {
     REFUSED(prefill_batch_max, 0);
     REFUSED(step_tokens_max, 0);
     REFUSED(chunk_tokens, 0);
+    REFUSED(decode_gap_percent, -1);
+    REFUSED(decode_gap_percent, 100);
+    REFUSED(decode_gap_percent, 100001);
+    REFUSED(decode_gap_ms, -1);
+    REFUSED(decode_gap_ms, 60001);
     REFUSED(queue_max, 0);
     REFUSED(kv_dtype, DTYPE_F16);
     REFUSED(kv_dtype, DTYPE_INT4);

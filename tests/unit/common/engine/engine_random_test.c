@@ -91,6 +91,7 @@ static void world_open(struct world *w, int variant) {
         o.prefill_batch_max = 2;
         o.step_tokens_max = variant == 2 ? 4 : 24;
         o.chunk_tokens = i == 0 ? 7 : 16;
+        o.decode_gap_percent = i == 0 ? 150 : 0;
         o.queue_max = 6;
         o.prefix_cache = variant != 3;
         o.kv_dtype = variant % 2 == 0 ? DTYPE_F32 : DTYPE_INT8;

@@ -318,6 +318,67 @@ static void test_chunks_do_not_stop_decodes(void **state) {
     rig_close(&rig);
 }
 
+/* What the fake passes would have taken: a step a millisecond, and each row a tenth of one. */
+static const struct forward *timed;
+static uint64_t row_clock(void) {
+    return (uint64_t)timed->passes * 1000 + (uint64_t)timed->rows_run * 100;
+}
+
+/* While a stream decodes, a step with rows of a prompt takes at most four times as long, or so many
+ * milliseconds, or has the prompt's share; alone the prompt has whole chunks. Answers are the same.
+ */
+static void test_prompts_leave_decodes_their_gap(void **state) {
+    (void)state;
+    static const struct {
+        int percent, ms, share, rows; /* as the clock above has it, of a stream's 1.1 ms */
+    } cases[] = {{400, 0, 0, 33},  {150, 0, 0, STEP_PROMPT_ROWS_MIN},
+                 {400, 3, 0, 19},  {0, 0, 75, 33},
+                 {400, 0, 50, 11}, {0, 0, 0, 256}};
+    for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+        struct engine_opts o = fake_opts();
+        o.step_tokens_max = 300;
+        o.chunk_tokens = 256;
+        o.seq_tokens_max = 1000;
+        o.kv_bytes *= 8;
+        o.decode_gap_percent = cases[k].percent;
+        o.decode_gap_ms = cases[k].ms;
+        struct rig rig;
+        rig_open(&rig, &o);
+        timed = fake_of(rig.e);
+        rig.e->step_clock = row_clock;
+        engine_set_prefill_share(rig.e, cases[k].share);
+        static int32_t ids[900];
+        prompt_of(1, ids, 900);
+        struct sampling p = neutral(200);
+        p.ignore_eos = true;
+        assert_int_equal(add(&rig, 0, SEQ_WHOLE, ids, 4, &p), ERR_OK);
+        for (int i = 0; i < 20; i++) assert_true(engine_step(rig.e));
+        const uint64_t before = stats_of(&rig).prompt_tokens;
+        p.new_tokens_max = 1;
+        assert_int_equal(add(&rig, 1, SEQ_WHOLE, ids + 1, 890, &p), ERR_OK);
+        uint64_t most = 0, last = before;
+        for (int i = 0; rig.heard[1].n_tokens == 0; i++) {
+            assert_true(i < 200 && engine_step(rig.e));
+            assert_int_equal(rig.heard[0].n_tokens, 21 + i); /* one in each step */
+            const uint64_t now = stats_of(&rig).prompt_tokens;
+            most = now - last > most ? now - last : most;
+            last = now;
+        }
+        assert_int_equal(last - before, 890);
+        assert_in_range(most, (uint64_t)cases[k].rows - 1, (uint64_t)cases[k].rows + 1);
+        const struct engine_stats s = stats_of(&rig);
+        assert_true(s.shared_prompt_rows == 890 && s.shared_prompt_rows_max == most);
+        assert_true(s.shared_steps >= 890 / most && s.decode_step_us == 1100);
+        assert_true(s.prompt_row_us > 90 && s.prompt_row_us < 110);
+        assert_int_equal(engine_seq_cancel(rig.e, 0), ERR_OK);
+        check_tokens(&rig.heard[1], &p, ids + 1, 890, 890, 1000);
+        assert_int_equal(add(&rig, 2, SEQ_WHOLE, ids + 2, 256, &p), ERR_OK); /* alone */
+        assert_true(engine_step(rig.e));
+        assert_int_equal(rig.heard[2].n_tokens, 1);
+        rig_close(&rig);
+    }
+}
+
 static void test_prompt_logprobs(void **state) {
     (void)state;
     static const int chunks[] = {1, 5, 64};
@@ -396,6 +457,7 @@ int main(void) {
         cmocka_unit_test(test_finish_reasons),
         cmocka_unit_test(test_queue_order),
         cmocka_unit_test(test_chunks_do_not_stop_decodes),
+        cmocka_unit_test(test_prompts_leave_decodes_their_gap),
         cmocka_unit_test(test_prompt_logprobs),
         cmocka_unit_test(test_event_fields_and_stats),
     };

@@ -26,7 +26,8 @@ static struct sched_limits rnd_limits(void) {
                                  .decode_max = 1 + rnd_to(N_MAX),
                                  .prefill_max = 1 + rnd_to(6),
                                  .chunk_max = 1 + rnd_to(40),
-                                 .logit_rows_max = 1 + rnd_to(10)};
+                                 .logit_rows_max = 1 + rnd_to(10),
+                                 .beside_decode_max = 1 + rnd_to(80)};
 }
 static int rnd_seqs(struct sched_seq *q) {
     int n = rnd_to(N_MAX + 1);
@@ -73,7 +74,10 @@ static void test_one_step(void **state) {
         if (n_decode_rows < n_decodes && n_decode_rows < lim.decode_max)
             assert_int_equal(total, lim.rows_max); /* a decode waits only in a full step */
         if (lim.rows_max > 1 && prompts > 0) assert_true(prompt_rows > 0);
-        if (n_decodes > 0) assert_true(n_decode_rows > 0);
+        if (n_decodes > 0) {
+            assert_true(n_decode_rows > 0);
+            assert_true(prompt_rows <= lim.beside_decode_max);
+        }
         for (int i = 0; i < n; i++)
             for (int j = 0; j < n; j++) {
                 if (q[i].decoding && q[j].decoding && rows[i] > 0 && rows[j] == 0)
@@ -143,8 +147,12 @@ static void test_runs_end(void **state) {
 
 static void test_examples(void **state) {
     (void)state;
-    struct sched_limits lim = {
-        .rows_max = 16, .decode_max = 4, .prefill_max = 2, .chunk_max = 8, .logit_rows_max = 4};
+    struct sched_limits lim = {.rows_max = 16,
+                               .decode_max = 4,
+                               .prefill_max = 2,
+                               .chunk_max = 8,
+                               .logit_rows_max = 4,
+                               .beside_decode_max = 2048};
     int rows[4], order[8];
     struct sched_seq q[4] = {{.pending = 100, .priority = 5, .age = 1},
                              {.pending = 1, .decoding = true, .priority = 5, .age = 2},
@@ -153,6 +161,14 @@ static void test_examples(void **state) {
     assert_int_equal(sched_step(q, 4, &lim, rows, order), 16);
     assert_true(rows[0] == 0 && rows[1] == 1 && rows[2] == 8 &&
                 rows[3] == 7); /* priority, then age */
+    lim.beside_decode_max = 5; /* beside the second one, prompts together */
+    assert_int_equal(sched_step(q, 4, &lim, rows, order), 6);
+    assert_true(rows[0] == 0 && rows[1] == 1 && rows[2] == 5 && rows[3] == 0);
+    q[1].decoding = false; /* nothing decodes: a row of it is one of a prompt */
+    q[1].age = 4;
+    assert_int_equal(sched_step(q, 4, &lim, rows, order), 16);
+    q[1] = (struct sched_seq){.pending = 1, .decoding = true, .priority = 5, .age = 2};
+    lim.beside_decode_max = 2048;
     q[2].all_logits = true;
     assert_int_equal(sched_step(q, 4, &lim, rows, order), 13);
     assert_true(rows[1] == 1 && rows[2] == 4 && rows[3] == 8);
@@ -220,6 +236,7 @@ static void test_tenants_share_the_rows(void **state) {
             if (head) heads[n_heads++] = i;
         }
         int left = lim.rows_max - decode_rows;
+        if (decode_rows > 0) left = min_int(left, lim.beside_decode_max);
         assert_int_equal(total - decode_rows, min_int(could, left));
         for (int i = 0; i < n_heads; i++) /* decodes may have had what prompts could not use */
             assert_true(rows[heads[i]] >=
@@ -230,8 +247,12 @@ static void test_tenants_share_the_rows(void **state) {
 /* A short prompt is through as soon as if the other tenant had one prompt, not fifty. */
 static void test_a_crowd_does_not_hold_up_another_tenant(void **state) {
     (void)state;
-    struct sched_limits lim = {
-        .rows_max = 64, .decode_max = 32, .prefill_max = 8, .chunk_max = 64, .logit_rows_max = 4};
+    struct sched_limits lim = {.rows_max = 64,
+                               .decode_max = 32,
+                               .prefill_max = 8,
+                               .chunk_max = 64,
+                               .logit_rows_max = 4,
+                               .beside_decode_max = 2048};
     struct sched_seq q[31];
     int rows[31], order[62], n_steps = 0;
     for (int i = 0; i < 30; i++)
@@ -256,7 +277,8 @@ static void test_tenants_share_decode_rows(void **state) {
                                          .decode_max = BATCH,
                                          .prefill_max = 8,
                                          .chunk_max = 512,
-                                         .logit_rows_max = 1};
+                                         .logit_rows_max = 1,
+                                         .beside_decode_max = 2048};
         struct sched_seq q[2 * BATCH];
         int rows[2 * BATCH], order[4 * BATCH], had[2 * BATCH] = {0}, of_b = 0;
         const int n = BATCH + n_b;
@@ -286,8 +308,12 @@ static void test_tenants_share_decode_rows(void **state) {
 /* All rows of such a prompt or none; a long one waits for a step of its own, and gets one. */
 static void test_whole_prompts(void **state) {
     (void)state;
-    struct sched_limits lim = {
-        .rows_max = 64, .decode_max = 4, .prefill_max = 4, .chunk_max = 8, .logit_rows_max = 4};
+    struct sched_limits lim = {.rows_max = 64,
+                               .decode_max = 4,
+                               .prefill_max = 4,
+                               .chunk_max = 8,
+                               .logit_rows_max = 4,
+                               .beside_decode_max = 2048};
     struct sched_seq q[5];
     const int pending[5] = {40, 30, 20, 100, 4};
     int rows[5], order[10];
@@ -301,6 +327,9 @@ static void test_whole_prompts(void **state) {
     assert_true(rows[0] == 100 && rows[1] == 0);
     lim.prefill_max = 1;
     assert_int_equal(sched_step(q, 5, &lim, rows, order), 40);
+    lim.beside_decode_max = 1; /* does not bind it, or it would never run */
+    q[1] = (struct sched_seq){.pending = 1, .decoding = true, .priority = 3, .age = 1};
+    assert_int_equal(sched_step(q, 2, &lim, rows, order), 41);
 }
 
 int main(void) {

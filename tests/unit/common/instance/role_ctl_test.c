@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "common/instance/inst_internal.h"
+#include "common/instance/worker_priv.h"
 
 struct counts {
     unsigned n_started, n_aborted, n_stopped; /* aborted: requests */
@@ -16,6 +17,7 @@ struct counts {
 
 static struct {
     struct instance in;
+    struct worker worker; /* none of its calls but one, which needs no thread */
     struct http_server *server;
     struct side kv;
     struct counts p, d, alone;
@@ -144,6 +146,7 @@ static int set_up(void **state) {
     assert_int_equal(dresult_out_create(&t.in.dresult, t.in.loop, NULL), ERR_OK);
     assert_int_equal(http_server_open(&t.server, t.in.loop, &o, &eb), ERR_OK);
     assert_int_equal(http_client_create(&t.client, t.in.loop, "t"), ERR_OK);
+    t.in.worker = &t.worker;
     side_init(&t.kv, t.in.loop, 1);
     t.kv.o.settle_ms = 500;
     t.kv.o.on_settled = on_settled;
@@ -458,6 +461,9 @@ static void flex(void **state) {
         expect_role(ROLE_FLEX, ROLE_STATUS_SWITCHING);
         assert_int_equal(role_ctl_can(t.in.role_ctl), rows[i].can);
         assert_int_equal(role_ctl_share(t.in.role_ctl), rows[i].share);
+        /* it bounds prefill where both are done */
+        assert_int_equal(atomic_load(&t.worker.prefill_share),
+                         rows[i].can == CAN_BOTH ? rows[i].share : 0);
         assert_int_equal(role_ctl_id(t.in.role_ctl), 0x7f000001); /* no id: the address stands in */
     }
     assert_true(t.alone.n_started == 1 && t.d.n_started == 1 && t.p.n_started == 2);

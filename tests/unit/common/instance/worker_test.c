@@ -636,10 +636,24 @@ static void prefix_blocks_belong_to_an_owner(void **state) {
     close_worker(&f);
 }
 
+/* The engine knows a new share before the next step. */
+static void the_share_of_prefill_comes_with_the_next_step(void **state) {
+    (void)state;
+    struct fixture f;
+    struct heard h;
+    open_worker(&f, 16, 64, 4);
+    worker_set_prefill_share(f.w, 25);
+    assert_int_equal(add(&f, &h, SEQ_WHOLE, 5, 1), ERR_OK);
+    WAIT_FOR(&f, finished, &h);
+    assert_int_equal(fake_engine_share(f.engine), 25);
+    close_worker(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prefix_blocks_belong_to_an_owner),
         cmocka_unit_test(a_whole_sequence_runs_to_its_end),
+        cmocka_unit_test(the_share_of_prefill_comes_with_the_next_step),
         cmocka_unit_test(a_prefill_holds_until_it_is_released),
 #if OWN_MALLOC
         cmocka_unit_test(a_prefill_that_cannot_be_told_keeps_its_blocks),
