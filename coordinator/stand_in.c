@@ -5,7 +5,8 @@
 #include "coordinator/coordinator.h"
 #include "coordinator/relay.h"
 
-enum { SHARE_OF_P = 75, SHARE_OF_D = 25, MOVE_AGAIN_MS = 1000 };
+/* Both leave prefill all that the instances' own settings give it beside what decodes. */
+enum { SHARE_OF_P = 99, SHARE_OF_D = 98, MOVE_AGAIN_MS = 1000 };
 
 int stand_in_share(enum inst_role role) {
     return role == ROLE_PREFILL ? SHARE_OF_P : SHARE_OF_D;
@@ -14,7 +15,7 @@ int stand_in_share(enum inst_role role) {
 enum inst_role stand_in_reported(const struct coordinator *co, const struct status_msg *m) {
     if (m->role == ROLE_PREFILL || m->role == ROLE_DECODE) return m->role;
     if (m->role != ROLE_FLEX || !co->conf.controller_enabled) return ROLE_NONE;
-    return m->p_percentage >= 50 ? ROLE_PREFILL : ROLE_DECODE;
+    return m->p_percentage == SHARE_OF_D || m->p_percentage < 50 ? ROLE_DECODE : ROLE_PREFILL;
 }
 
 /* Requests there in the other role than its own. */
