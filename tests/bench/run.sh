@@ -13,9 +13,9 @@ out=$build/bench.txt
 bin=$build/tests/bench
 py=/usr/bin/python3
 if [ "${BENCH_QUICK:-}" = 1 ]; then
-    forward="--layers 3 --rounds 3 --seconds 10" lookup="--rounds 3" link="--rounds 5" piece=0.3 streams=300 limit=240 relay="--rounds 1"
+    forward="--layers 3 --rounds 3 --seconds 10" lookup="--rounds 3" link="--rounds 5" piece=0.3 streams=300 limit=240 relay="--rounds 1" gap="--layers 3 --rounds 2"
 else
-    forward="--rounds 5 --seconds 60" lookup="--rounds 5" link="" piece=1 streams=1000 limit=1200 relay=""
+    forward="--rounds 5 --seconds 60" lookup="--rounds 5" link="" piece=1 streams=1000 limit=1200 relay="" gap="--rounds 3"
 fi
 models=$(mktemp -d "${TMPDIR:-/tmp}/baton-bench-models-XXXXXX") || exit 1
 trap 'rm -rf "$models" "$out.list"' EXIT
@@ -30,6 +30,14 @@ programs() {
                     echo "$bin/bench_forward --shape $shape --dtype $dtype --threads $threads --models $models $forward"
             done
         done
+        if [ $shape = tinyllama-1.1b ]; then
+            for dtype in bf16 int4; do
+                for threads in 1 2; do
+                    [ "$(nproc)" -ge $threads ] &&
+                        echo "$bin/bench_gap --shape $shape --dtype $dtype --threads $threads --models $models $gap"
+                done
+            done
+        fi
         # prefill is what it is with KV of bf16
         echo "$bin/bench_forward --shape $shape --kv int8 --prompt 0 --models $models $forward"
         echo "rm -r $models/$shape-*"
