@@ -26,6 +26,8 @@ static enum err add_token(struct tok_at *at, struct tokenizer *t, uint32_t id, c
     if (n > TOK_TOKEN_BYTES_MAX)
         return err_set(at->eb, ERR_BAD_FILE, "%s: token %u has %zu bytes, at most %d", at->name, id,
                        n, TOK_TOKEN_BYTES_MAX);
+    if (!tok_utf8_valid(s, n))
+        return err_set(at->eb, ERR_BAD_FILE, "%s: token %u is not UTF-8", at->name, id);
     /* Empty places and texts that are there already cannot be written, only decoded. */
     const bool again = tok_vocab_find(&t->vocab, s, n, 0xff) >= 0;
     enum err e = tok_vocab_add(&t->vocab, id, again ? "" : s, again ? 0 : n, flags);
@@ -96,9 +98,7 @@ static enum err rank_pieces(struct tok_at *at, const struct tok_pieces *p, struc
     size_t n = 0, n_merges = 0;
     enum err e = list != NULL ? ERR_OK : ERR_NO_MEMORY;
     for (uint32_t id = 0; e == ERR_OK && id < v->n_ids; id++) {
-        size_t bytes;
-        const char *s = tok_vocab_text(v, id, &bytes);
-        if ((v->flags[id] & TOK_IN_MODEL) == 0 || !tok_utf8_valid(s, bytes)) continue;
+        if ((v->flags[id] & TOK_IN_MODEL) == 0) continue;
         list[n++] = (struct scored){p->piece[id].score, id};
         n_merges += cut_piece(v, NULL, id, 0);
     }

@@ -436,6 +436,11 @@ static void what_is_wrong_is_told(void **state) {
     finish(&b, &(struct spec){.model = 2});
     refused(&b, NULL, "the score of piece 0 must be a number");
     buf_free(&b);
+    piece(&b, "<unk>", 5, 0, 2);
+    piece(&b, "a\xCD", 2, 0, 1); /* a character that is cut: streamed, it would be half of one */
+    finish(&b, &(struct spec){.model = 2});
+    refused(&b, NULL, "token 1 is not UTF-8");
+    buf_free(&b);
     piece(&b, "a", 1, 0, 1);
     finish(&b, &(struct spec){.model = 1});
     buf_free(&b);
