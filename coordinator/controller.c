@@ -483,21 +483,34 @@ static void on_tick(void *arg) {
         alarms_set(co->alarms, ALARM_COORDINATOR, NULL, !ready, 1,
                    ready ? "" : coord_not_ready(co));
     co->was_ready = ready;
+    cluster_files_tick(co, now);
     alarm_watch_tick(co, now);
     alarm_send_tick(co->alarm_send, now);
     relay_schedule(co->relays);
+}
+
+/* What the process file says goes before what the rank table lists. */
+static enum err load_files(struct coordinator *co, struct errbuf *eb) {
+    struct rank_table t;
+    const enum err e = load_table(&t, co, eb);
+    if (e != ERR_OK) return e;
+    cluster_files_load(co, co->conf.rank_table_path[0] != 0 ? &t : NULL);
+    rank_table_free(&t);
+    return ERR_OK;
 }
 
 enum err controller_start(struct coordinator *co, struct errbuf *eb) {
     co->started_ms = clock_ms();
     co->was_ready = co->roles_decided = co->published = co->stands_by = false;
     co->next_poll_ms = co->unready_ms = co->next_term = 0;
+    enum err e = load_files(co, eb);
+    if (e != ERR_OK) return e;
     co->term = clock_unix_us() / 1000;
     if (co->term <= store_term(co->store)) co->term = store_term(co->store) + 1;
     if (co->ha != NULL) co->term = store_term(co->store);
     if (!entropy_get(&co->boot, sizeof(co->boot)))
         return err_set(eb, ERR_IO, "the system has no random numbers");
-    enum err e = read_table(co, eb);
+    e = read_table(co, eb);
     if (e != ERR_OK) return e;
     planner_keep(co); /* the term above all: before anybody hears of it */
     co->next_table_ms = co->started_ms + (uint64_t)co->conf.rank_table_s * 1000;

@@ -144,6 +144,16 @@ static const struct conf_key keys[] = {
     BOOL(controller_enabled, R "enabled", "true", "decides roles and posts them"),
     STR(rank_table_path, R "global_rank_table_file_path", "",
         "rank table of the instances, relative to this file; empty: instances register"),
+    BOOL(process_to_file, R "process_manager.to_file", "true",
+         "writes instances, roles and orders to a file, where its folder exists; the next "
+         "coordinator starts with it"),
+    STR(process_path, R "process_manager.file_path", "./logs/controller_process_status.json",
+        "that file, relative to this one"),
+    BOOL(status_to_file, R "cluster_status.to_file", "true",
+         "writes the state of the cluster to a file, where its folder exists, once a "
+         "cluster_synchronization_seconds"),
+    STR(status_path, R "cluster_status.file_path", "./logs/cluster_status_output.json",
+        "that file, relative to this one"),
     INT(sync_s, R "cluster_synchronization_seconds", 1, 65535, "1", "seconds between status polls"),
     INT(rank_table_s, R "rank_table_detecting_seconds", 1, 65535, "5",
         "seconds between looks at the rank table"),

@@ -68,6 +68,8 @@ struct coord_conf {
     bool controller_enabled, roles_follow;
     int64_t prefill_slo_ms, decode_slo_ms;
     char rank_table_path[COORD_PATH_BYTES];
+    bool process_to_file, status_to_file; /* cluster_files.h */
+    char process_path[COORD_PATH_BYTES], status_path[COORD_PATH_BYTES];
     int64_t sync_s, rank_table_s, disappeared_s, p_rate, d_rate, online_attempts, online_wait_s,
         drain_s, instance_port, instance_mgmt_port, instance_metric_port, instance_timeout_s,
         instance_retries;

@@ -10,6 +10,7 @@
 #include "common/net/loop.h"
 #include "common/net/dispatch.h"
 #include "coordinator/alarms.h"
+#include "coordinator/cluster_files.h"
 #include "coordinator/coord_conf.h"
 #include "coordinator/coord_tls.h"
 #include "proto/api.h"
@@ -63,7 +64,8 @@ struct coordinator {
     uint64_t next_term; /* above it: its term once the store has it */
     bool roles_decided; /* first roles were given (plan.h) */
     bool was_ready;     /* in the controller's last tick */
-    uint64_t unready_ms;    /* the first tick in which it was not any more; 0: there was none */
+    uint64_t unready_ms; /* the first tick in which it was not any more; 0: there was none */
+    struct cluster_files files;
     bool published;         /* an instance has served, or a list of them was pushed */
     bool stands_by;         /* POST /backup_info: another coordinator takes the requests */
     uint64_t received_seen; /* by the last GET /recvs_info */

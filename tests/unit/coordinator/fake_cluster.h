@@ -46,8 +46,8 @@ struct fake {
     int share; /* p_percentage of a flex */
     uint32_t peers[FAKES_MAX];
     size_t n_peers;
-    uint32_t waiting, running, leases, slots;
-    uint64_t stuck_ms; /* of its engine */
+    uint32_t waiting, running, leases, slots, used; /* used: of the slots */
+    uint64_t stuck_ms;                              /* of its engine */
     bool engine_held, embeds_only, links_fail;
     uint64_t obeys;  /* term of another coordinator, which is connected; 0: ours */
     int status_code; /* of /v2/status; 0: 200 */
@@ -190,7 +190,7 @@ static void fake_status(struct fake *f, struct http_x *x) {
     struct status_msg m = {.role_status = f->role_status,
                            .role = f->role,
                            .p_percentage = f->share,
-                           .avail_slots = f->slots,
+                           .avail_slots = f->slots - f->used,
                            .total_slots = f->slots,
                            .waiting = f->waiting,
                            .running = f->running,
