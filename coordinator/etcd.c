@@ -10,6 +10,7 @@ static const char *const paths[] = {
     [ETCD_REVOKE] = "/v3/lease/revoke", [ETCD_RANGE] = "/v3/kv/range",
     [ETCD_TXN] = "/v3/kv/txn",
 };
+enum { LOGIN_MS = 5000 }; /* etcd makes it slow on purpose */
 #define LOGIN_PATH "/v3/auth/authenticate"
 
 bool etcd_busy(const struct etcd_call *c) {
@@ -36,6 +37,8 @@ static enum err send(struct etcd_call *c) {
         snprintf(token, sizeof(token), "Authorization: %s", e->token);
         headers[1] = token;
     }
+    const unsigned ms =
+        c->logging_in && c->timeout_ms < LOGIN_MS ? (unsigned)LOGIN_MS : c->timeout_ms;
     const struct buf *body = c->logging_in ? &login : &c->body;
     const struct http_call_opts o = {.method = "POST",
                                      .url = url,
@@ -43,7 +46,7 @@ static enum err send(struct etcd_call *c) {
                                      .body = body->data,
                                      .body_len = body->len,
                                      .connect_ms = c->timeout_ms,
-                                     .total_ms = c->timeout_ms,
+                                     .total_ms = ms,
                                      .body_bytes_max = ETCD_ANSWER_BYTES_MAX,
                                      .tls = e->tls,
                                      .on_done = on_answer,
@@ -97,7 +100,6 @@ static void on_answer(void *arg, const struct http_result *r) {
     c->call = NULL;
     if (r->err != ERR_OK) {
         ask_next_member(c->etcd);
-        c->etcd->token[0] = '\0'; /* another member may not know it */
         finish(c, r->err == ERR_TIMEOUT ? ERR_TIMEOUT : ERR_PEER_LOST, NULL,
                r->detail != NULL && r->detail[0] != '\0' ? r->detail : err_text(r->err));
     } else if (r->status != 200 && !c->logging_in && may_be_the_token(c, r->status)) {

@@ -10,16 +10,26 @@ import signal
 import subprocess
 import time
 
-from harness import READY_S, SLOW, Cluster, Daemon, free_ports, get, leashed, merge, request, wait_for
+from harness import READY_S, SLOW, Cluster, Daemon, free_ports, get, leashed, merge, request, set_door, wait_for
 
 LEASE_S = 3 * SLOW
 
 
 class Etcd:
-    def __init__(self, folder):
+    def __init__(self, folder, pki=None):
+        """pki: TLS with the certificates of its cluster plane, on both sides."""
+        self.pki = pki
         self.folder, self.data = folder, os.path.join(folder, "etcd-data")
         self.port, self.peer_port = free_ports(2)
-        self.base = f"http://127.0.0.1:{self.port}"
+        self.base = f"http{'s' if pki else ''}://127.0.0.1:{self.port}"
+        self.tls = []
+        if pki:
+            key = os.path.join(folder, "etcd.key")  # etcd reads none with a password
+            subprocess.run(["openssl", "pkey", "-in", pki.file("cluster", "peer.key"), "-passin", f"file:{pki.file('cluster', 'peer.pass')}", "-out", key],
+                           check=True, capture_output=True)
+            self.tls = ["--cert-file", pki.file("cluster", "peer.pem"), "--key-file", key, "--client-cert-auth", "--trusted-ca-file",
+                        pki.file("cluster", "ca.pem")]
+            set_door(self.port, pki.context("cluster", "peer"))
         self.log_path = os.path.join(folder, "etcd.log")
         self.process = None
 
@@ -28,7 +38,7 @@ class Etcd:
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 leashed(["etcd", "--name", "test", "--data-dir", self.data, "--listen-client-urls", self.base, "--advertise-client-urls", self.base,
-                         "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", f"test={peers}"]),
+                         "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", f"test={peers}"] + self.tls),
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         wait_for(self.answers, 30 * SLOW, "etcd answers")
         return self

@@ -90,6 +90,11 @@ class Answer:
 _doors = {}  # port: (ssl.SSLContext, headers) of the TLS listeners of running clusters
 
 
+def set_door(port, context, headers=None):
+    """How connect() speaks to a TLS listener of the test's own."""
+    _doors[port] = (context, headers or {})
+
+
 def connect(base, timeout=ANSWER_S):
     """A connection to a daemon, and the headers that its plane asks for (an API key)."""
     u = urllib.parse.urlsplit(base)

@@ -3,7 +3,10 @@ within the lease and a second, with ids, roles and links as they were; a leader 
 real etcd that is killed, stopped and wiped; facts from status, readiness, the logs of the instances and the keys in etcd.
 """
 import base64
+import http.client
 import json
+import os
+import random
 import re
 import signal
 import subprocess
@@ -13,7 +16,8 @@ import time
 import pytest
 from etcd_server import LEASE_S, Etcd, HaCluster
 from families import made_up_ids
-from harness import BUILD, READY_S, SLOW, Daemon, Stream, free_ports, get, post, wait_for
+from harness import BUILD, READY_S, SLOW, Daemon, Stream, free_ports, get, merge, post, wait_for
+from pki import Pki
 
 BODY = {"model": "fable", "prompt": made_up_ids(30, 9), "max_tokens": 5, "ignore_eos": True, "temperature": 0}
 LOCK, STATE = "/coordinator/leader-lock", "/coordinator/state"
@@ -235,6 +239,72 @@ def test_a_leader_that_goes_on_without_etcd():
         assert answer(c) == text
 
 
+EVENTS = ("kill the leader", "end the leader", "stop the leader for long", "stop the leader for a moment", "kill the standby", "stop etcd for a moment",
+          "stop etcd for long", "kill etcd", "wipe etcd")
+
+
+def happen(c, event, lead):
+    """One of EVENTS; whoever it ended is started again."""
+    d = c.coordinators[lead if "leader" in event else 1 - lead]
+    if "etcd" in event and "stop" not in event:
+        c.etcd.wipe() if "wipe" in event else c.etcd.stop()
+        c.etcd.start()
+    elif "stop" in event:
+        process = c.etcd.process if "etcd" in event else d.process
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(LEASE_S + 1 if "long" in event else LEASE_S / 3)
+        process.send_signal(signal.SIGCONT)
+    else:
+        d.kill(signal.SIGKILL if "kill" in event else signal.SIGTERM)
+        d.start()
+
+
+def test_one_leader_whatever_happens():
+    """Every event once, in an order by chance, under load on both: an answer is right or an error, each term is one coordinator's, and terms of orders
+    only rise."""
+    seed = int(os.environ.get("HA_SEED", random.randrange(1 << 32)))
+    order = random.Random(seed).sample(EVENTS, len(EVENTS))
+    print(f"HA_SEED={seed}: {order}")
+    with HaCluster(1, 1) as c:
+        text, before = answer(c), ids(c)
+        done, results = threading.Event(), [[], []]
+
+        def ask(i):
+            while not done.is_set():
+                try:
+                    a = post(f"http://{c.address(i)}", "/v1/completions", BODY, timeout=30 * SLOW)
+                    results[i].append((a.status, a.json["choices"][0]["text"] if a.status == 200 else a.text))
+                except (OSError, http.client.HTTPException):
+                    pass
+                time.sleep(0.05)
+
+        clients = [threading.Thread(target=ask, args=(i,)) for i in (0, 1)]
+        for t in clients:
+            t.start()
+        try:
+            for event in order:
+                lead = 0 if c.ready(0) else 1
+                began = time.monotonic()
+                happen(c, event, lead)
+                wait_for(lambda: c.ready(0) != c.ready(1), READY_S, f"one serves after: {event}")
+                print(f"{event}: {time.monotonic() - began:.1f} s")
+        finally:
+            done.set()
+            for t in clients:
+                t.join()
+        c.use(0 if c.ready(0) else 1)
+        wait_for(c.all_serve, READY_S, "all serve")
+        assert ids(c) == before and answer(c) == text
+        statuses = [r[0] for r in results[0] + results[1]]
+        print({s: statuses.count(s) for s in set(statuses)})
+        assert set(statuses) <= {200, 500, 503} and statuses.count(200) > 20
+        assert {r[1] for r in results[0] + results[1] if r[0] == 200} == {text}
+        led = [int(t) for d in c.coordinators for t in re.findall(r"event=(?:leads|term_raised) term=(\d+)", d.log())]
+        assert len(led) == len(set(led)) and len(led) >= 4, led
+        for seen in c.terms():
+            assert seen == sorted(set(seen)) and set(seen) <= set(led), (seen, led)
+
+
 def b64(text):
     return base64.b64encode(text.encode()).decode()
 
@@ -256,19 +326,22 @@ def guarded(tmp_path_factory):
         e.stop()
 
 
-def candidate(e, folder, prefix, password):
+def candidate(e, folder, prefix, password, more=None):
     """A coordinator alone, without instances."""
     (folder / "table.json").write_text('{"version":"1.0","status":"completed","server_group_list":[{"group_id":"2","server_list":[]}]}')
-    secret = folder / "password"
-    secret.write_text(password + "\n")
-    secret.chmod(0o400)
+    user = {}
+    if password is not None:
+        secret = folder / "password"
+        secret.write_text(password + "\n")
+        secret.chmod(0o400)
+        user = {"etcd_user": "baton", "etcd_password_file": "password"}
     ports = free_ports(4)
     names = ("predict_port", "manage_port", "status_port", "external_port")
     conf = {"coordinator": {"http_config": dict(zip(names, map(str, ports))),
                             "backup_config": {"function_enable": True, "database_server_dns": f"127.0.0.1:{e.port}"}},
             "controller": {"global_rank_table_file_path": str(folder / "table.json")},
-            "pd": {"ha_lease_s": LEASE_S, "etcd_user": "baton", "etcd_password_file": "password", "etcd_prefix": prefix}}
-    return Daemon("candidate", "coordinator", conf, str(folder)).start()
+            "pd": {"ha_lease_s": LEASE_S, "etcd_prefix": prefix, **user}}
+    return Daemon("candidate", "coordinator", merge(conf, more or {}), str(folder)).start()
 
 
 @pytest.mark.parametrize("prefix, password, line", [
@@ -280,12 +353,36 @@ def test_users_of_etcd(guarded, tmp_path, prefix, password, line):
     """One line says who asked for what, and what etcd answered; it is not said again."""
     d = candidate(guarded, tmp_path, prefix, password)
     try:
-        wait_for(lambda: re.search(line, d.log()), 15 * SLOW, line)
+        wait_for(lambda: re.search(line, d.log()), 30 * SLOW, line)
         time.sleep(3)
         assert d.log().count("event=etcd_refuses") == (0 if "leads" in line else 1)
         assert d.alive()
     finally:
         d.stop()
+
+
+def test_etcd_over_tls(tmp_path):
+    """Both show certificates; one of another CA is told apart, by either side."""
+    def items(pki, plane, name):
+        return {"ca_cert": pki.file("cluster", "ca.pem"), "tls_cert": pki.file(plane, name + ".pem"), "tls_key": pki.file(plane, name + ".key"),
+                "tls_passwd": pki.file(plane, name + ".pass")}
+
+    with Pki() as pki:
+        e = Etcd(str(tmp_path), pki)
+        e.start()
+        try:
+            for (plane, name), line in ((("cluster", "peer"), r"event=leads term=\d+"), (("management", "client"), r"event=etcd_away .*detail=\".+\"")):
+                tls = {"coordinator": {"tls_config": {"etcd_server_tls_enable": True, "etcd_server_tls_items": items(pki, plane, name)}}}
+                folder = tmp_path / plane
+                folder.mkdir()
+                d = candidate(e, folder, "/t/", None, tls)
+                try:
+                    wait_for(lambda d=d, line=line: re.search(line, d.log()), 15 * SLOW, line)
+                finally:
+                    d.stop()
+            assert "bad certificate" in open(e.log_path).read() or "unknown authority" in open(e.log_path).read()
+        finally:
+            e.stop()
 
 
 @pytest.mark.parametrize("pd, backup, text", [
