@@ -15,6 +15,13 @@
     }
 #define MAKE(path_, work_, vectors_, errors_)                                                      \
     { .method = "POST", .path = path_, .work = work_, .vectors = vectors_, .errors = errors_ }
+/* Of paths that vLLM alone has, which takes bodies that say they are JSON (kserve-runtimes 12.1).
+ */
+#define MAKE_JSON(path_, work_, vectors_)                                                          \
+    {                                                                                              \
+        .method = "POST", .path = path_, .work = work_, .vectors = vectors_,                       \
+        .errors = API_ERRORS_V1, .json_only = true                                                 \
+    }
 #define TOKENIZE(path_, info_, errors_)                                                            \
     { .method = "POST", .path = path_, .work = API_TOKENIZE, .info = info_, .errors = errors_ }
 #define KEPT(method_, path_, info_)                                                                \
@@ -105,20 +112,21 @@ const struct api_path api_paths[] = {
      .frames = API_FRAMES_SSE_TYPED, .errors = API_ERRORS_OVMS, .chained = true},
     {.method = "POST", .path = "/v1/responses/input_tokens", .work = API_TOKENIZE, .info = INFO_RESPONSES_TOKENS,
      .errors = API_ERRORS_OPENAI, .chained = true},
+    INFORM("POST", "/v1/responses/compact", INFO_UNSUPPORTED, API_ERRORS_OPENAI),
     KEPT("GET", "/v1/responses/{m}", INFO_KEPT_RESPONSE),
     KEPT("DELETE", "/v1/responses/{m}", INFO_KEPT_DELETE),
     KEPT("POST", "/v1/responses/{m}/cancel", INFO_KEPT_CANCEL),
     KEPT("GET", "/v1/responses/{m}/input_items", INFO_KEPT_ITEMS),
     MAKE("/v1/embeddings", API_EMBED, VECTORS_EMBEDDINGS, API_ERRORS_V1),
     MAKE("/v3/embeddings", API_EMBED, VECTORS_EMBEDDINGS, API_ERRORS_OVMS),
-    MAKE("/pooling", API_EMBED, VECTORS_POOLING, API_ERRORS_V1),
-    INFORM("POST", "/classify", INFO_UNSUPPORTED, API_ERRORS_V1),
-    {.method = "POST", .path = "/invocations", .work = API_BY_BODY, .errors = API_ERRORS_V1},
-    MAKE("/score", API_SCORE, VECTORS_SCORE, API_ERRORS_V1),
-    MAKE("/v1/score", API_SCORE, VECTORS_SCORE, API_ERRORS_V1),
+    MAKE_JSON("/pooling", API_EMBED, VECTORS_POOLING),
+    {.method = "POST", .path = "/classify", .work = API_INFORM, .info = INFO_UNSUPPORTED, .errors = API_ERRORS_V1, .json_only = true},
+    MAKE_JSON("/invocations", API_BY_BODY, VECTORS_NONE),
+    MAKE_JSON("/score", API_SCORE, VECTORS_SCORE),
+    MAKE_JSON("/v1/score", API_SCORE, VECTORS_SCORE),
     MAKE("/rerank", API_SCORE, VECTORS_RERANK, API_ERRORS_V1),
     MAKE("/v1/rerank", API_SCORE, VECTORS_RERANK, API_ERRORS_V1),
-    MAKE("/v2/rerank", API_SCORE, VECTORS_RERANK_SHORT, API_ERRORS_V1),
+    MAKE_JSON("/v2/rerank", API_SCORE, VECTORS_RERANK_SHORT),
     MAKE("/v3/rerank", API_SCORE, VECTORS_RERANK_SHORT, API_ERRORS_OVMS),
     MAKE("/api/v1/task/embedding", API_EMBED, VECTORS_CAIKIT_EMBEDDING, API_ERRORS_CAIKIT),
     MAKE("/api/v1/task/embedding-tasks", API_EMBED, VECTORS_CAIKIT_EMBEDDINGS, API_ERRORS_CAIKIT),
@@ -141,6 +149,7 @@ const struct api_path api_paths[] = {
     INFORM("POST", "/api/copy", INFO_OLLAMA_REFUSED, API_ERRORS_OLLAMA),
     INFORM("DELETE", "/api/delete", INFO_OLLAMA_REFUSED, API_ERRORS_OLLAMA),
     INFORM("POST", "/api/blobs/{*}", INFO_OLLAMA_REFUSED, API_ERRORS_OLLAMA),
+    INFORM("GET", "/api/blobs/{*}", INFO_OLLAMA_REFUSED, API_ERRORS_OLLAMA),
     GENERATE("/completion", API_LLAMACPP, API_STREAM_FIELD, API_FRAMES_SSE, API_ERRORS_LLAMACPP),
     GENERATE("/completions", API_LLAMACPP, API_STREAM_FIELD, API_FRAMES_SSE, API_ERRORS_LLAMACPP),
     {.method = "POST", .path = "/chat/completions", .work = API_GENERATE, .api = API_OPENAI_CHAT, .stream = API_STREAM_FIELD,
@@ -150,7 +159,8 @@ const struct api_path api_paths[] = {
     MAKE("/reranking", API_SCORE, VECTORS_RERANK, API_ERRORS_V1),
     MAKE("/v1/reranking", API_SCORE, VECTORS_RERANK, API_ERRORS_V1),
     TOKENIZE("/apply-template", INFO_LLAMACPP_TEMPLATE, API_ERRORS_LLAMACPP),
-    TOKENIZE("/v1/chat/completions/render", INFO_RENDER, API_ERRORS_V1),
+    {.method = "POST", .path = "/v1/chat/completions/render", .work = API_TOKENIZE, .info = INFO_RENDER, .errors = API_ERRORS_V1,
+     .json_only = true},
     INFORM("GET", "/props", INFO_LLAMACPP_PROPS, API_ERRORS_LLAMACPP),
     INFORM("POST", "/props", INFO_UNSUPPORTED, API_ERRORS_LLAMACPP),
     INFORM("POST", "/infill", INFO_UNSUPPORTED, API_ERRORS_LLAMACPP),
@@ -355,8 +365,8 @@ bool api_is_open(const struct api_path *path) {
 
 bool api_takes_type(const struct api_path *path, const char *type) {
     static const char json[] = "application/json";
-    if (type == NULL || path->errors != API_ERRORS_CAIKIT || strcmp(path->method, "POST") != 0)
-        return true;
+    const bool looks = path->errors == API_ERRORS_CAIKIT || path->json_only;
+    if (type == NULL || !looks || strcmp(path->method, "POST") != 0) return true;
     if (strncasecmp(type, json, sizeof(json) - 1) != 0) return false;
     const char after = type[sizeof(json) - 1];
     return after == '\0' || after == ';' || after == ' ' || after == '\t';

@@ -149,6 +149,7 @@ struct api_path {
     enum api_errors errors;
     bool root_array; /* TGI on "/": a whole answer is inside an array */
     bool chained;    /* a body may go on behind answers that were kept */
+    bool json_only;  /* a body must say that it is JSON, where it says what it is */
     bool any_model;  /* of OpenAI's families: a body that names no model is for the server's */
 };
 extern const struct api_path api_paths[]; /* ends with path NULL */
@@ -184,7 +185,8 @@ enum api_errors api_path_errors(const char *path);
 enum { API_PATH_BYTES = MODEL_NAME_BYTES_MAX + 64 };
 void api_path_format(char *dst, size_t dst_bytes, const struct api_path *path, const char *model);
 
-/* Whether a path takes bodies of this Content-Type, NULL: of none; only Caikit's look at it. */
+/* Whether a path takes bodies of this Content-Type, NULL: of none; only Caikit's and vLLM's own
+ * look at it. */
 bool api_takes_type(const struct api_path *path, const char *type);
 
 /* Whether a body on this path asks for a stream; body: the parsed object, or NULL when there is

@@ -133,18 +133,37 @@ static struct json_value *ovms(int *status, const char *text, const char *param,
 }
 
 /* What is wrong in kind, as a list of where and what. */
-static struct json_value *caikit_info(const char *text, const char *param) {
+static const char *caikit_type(const char *text, const char *code) {
+    static const struct {
+        const char *begins, *type;
+    } types[] = {{"Extra inputs", "extra_forbidden"},
+                 {"Input should be a valid integer", "int_type"},
+                 {"Input should be a valid number", "float_type"},
+                 {"Input should be a valid boolean", "bool_type"},
+                 {"Input should be a valid string", "string_type"},
+                 {"Input should be a valid list", "list_type"},
+                 {"Input should be a valid dictionary", "dict_type"}};
+    if (code != NULL && strcmp(code, "invalid_json") == 0) return "json_invalid";
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+        if (strncmp(text, types[i].begins, strlen(types[i].begins)) == 0) return types[i].type;
+    return "value_error";
+}
+
+static struct json_value *caikit_info(const char *text, const char *param, const char *code,
+                                      struct json_value *input) {
     struct json_value *list = json_new_arr(), *one = json_new_obj(), *loc = json_new_arr();
-    add_str(one, "type", "value_error");
+    add_str(one, "type", caikit_type(text, code));
     if (param != NULL && param[0] != '\0') json_arr_add(loc, json_new_str(param));
     json_obj_set(one, "loc", loc);
     add_str(one, "msg", text);
+    if (input != NULL) json_obj_set(one, "input", json_ref(input));
     json_arr_add(list, one);
     return list;
 }
 
 /* The id is for whoever looks for the answer in a log: different each time, no more. */
-static struct json_value *caikit(int status, const char *text, const char *param) {
+static struct json_value *caikit(int status, const char *text, const char *param, const char *code,
+                                 struct json_value *input) {
     struct json_value *o = json_new_obj();
     struct timespec now;
     char id[33];
@@ -153,7 +172,7 @@ static struct json_value *caikit(int status, const char *text, const char *param
     snprintf(id, sizeof(id), "%016llx%016llx", (unsigned long long)now.tv_sec,
              ns * 0x9E3779B97F4A7C15ull);
     add_str(o, "details", text);
-    if (status == 422) json_obj_set(o, "additional_info", caikit_info(text, param));
+    if (status == 422) json_obj_set(o, "additional_info", caikit_info(text, param, code, input));
     json_obj_set(o, "code", json_new_i64(status));
     add_str(o, "id", id);
     return o;
@@ -193,7 +212,7 @@ static char *printed(struct json_value *o) {
 }
 
 static char *body_of(enum api_errors shape, enum error_style style, int *status, const char *text,
-                     const char *param, const char *code) {
+                     const char *param, const char *code, struct json_value *input) {
     const int was = *status;
     if (shape == API_ERRORS_V1 && style == ERROR_STYLE_OPENAI) shape = API_ERRORS_OPENAI;
     if (shape == API_ERRORS_VLLM)
@@ -205,7 +224,8 @@ static char *body_of(enum api_errors shape, enum error_style style, int *status,
     if (shape == API_ERRORS_PLAIN || shape == API_ERRORS_V1)
         return printed(plain(shape == API_ERRORS_V1, was, text));
     if (shape == API_ERRORS_CAIKIT) /* its own 422 stays */
-        return printed(is_of_framework(was, code) ? caikit_detail(text) : caikit(was, text, param));
+        return printed(is_of_framework(was, code) ? caikit_detail(text)
+                                                  : caikit(was, text, param, code, input));
     if (was == 422 || was == 424) *status = 400;
     switch (shape) {
     case API_ERRORS_GRPC: return strdup(text);
@@ -220,10 +240,16 @@ static char *body_of(enum api_errors shape, enum error_style style, int *status,
     }
 }
 
-char *api_error_body(enum api_errors shape, enum error_style style, int *status, const char *text,
-                     const char *param, const char *code) {
+char *api_error_body_of(enum api_errors shape, enum error_style style, int *status,
+                        const char *text, const char *param, const char *code,
+                        struct json_value *input) {
     char *whole = whole_characters(text);
-    char *body = whole != NULL ? body_of(shape, style, status, whole, param, code) : NULL;
+    char *body = whole != NULL ? body_of(shape, style, status, whole, param, code, input) : NULL;
     free(whole);
     return body;
+}
+
+char *api_error_body(enum api_errors shape, enum error_style style, int *status, const char *text,
+                     const char *param, const char *code) {
+    return api_error_body_of(shape, style, status, text, param, code, NULL);
 }

@@ -39,5 +39,10 @@ void api_too_large_text(char *dst, size_t body_bytes_max);
  * one that goes with the status. */
 char *api_error_body(enum api_errors shape, enum error_style style, int *status, const char *text,
                      const char *param, const char *code);
+/* The same; input: what stands at the member, which Caikit's shows; NULL: not known. Only lent. */
+struct json_value;
+char *api_error_body_of(enum api_errors shape, enum error_style style, int *status,
+                        const char *text, const char *param, const char *code,
+                        struct json_value *input);
 
 #endif

@@ -225,7 +225,7 @@ static void put_prompt_token(struct buf *out, const struct answer *a, int32_t id
     buf_putc(out, '}');
 }
 
-/* The token that stands there first, then the other alternatives; the engine ranks only those. */
+/* The token that stands there first, then the other alternatives. */
 static void put_prompt_position(struct buf *out, const struct choice *c, size_t i) {
     const struct prompt_rec *rec = &c->part->prompt[i];
     int32_t id = c->req->ids[i];
@@ -233,7 +233,8 @@ static void put_prompt_position(struct buf *out, const struct choice *c, size_t 
     for (size_t t = 0; t < rec->n_top && rank == 0; t++)
         if (rec->top[t].id == id) rank = t + 1;
     buf_putc(out, '{');
-    put_prompt_token(out, c->a, id, rec->logprob, rank);
+    const size_t told = rec->rank > 0 ? (size_t)rec->rank : 0; /* of one that is no alternative */
+    put_prompt_token(out, c->a, id, rec->logprob, rank > 0 ? rank : told);
     for (size_t t = 0; t < rec->n_top; t++) {
         if (t + 1 == rank) continue;
         buf_putc(out, ',');

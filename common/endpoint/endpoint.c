@@ -11,6 +11,7 @@
 #include "common/endpoint/ep_rows.h"
 #include "common/guide/guide.h"
 #include "common/endpoint/tool_parse.h"
+#include "proto/json_tree.h"
 
 enum { JSON_DEPTH_DEFAULT = 10, GUIDES_MAX = 32 };
 
@@ -126,16 +127,40 @@ const struct endpoint_conf *endpoint_conf(const struct endpoint *ep) {
 
 /* ---- errors */
 
+/* What stands at the member: in the body, its parameters or its inputs. More than a screen of it
+ * helps nobody. */
+static struct json_value *member_of(const struct json_value *body, const char *name) {
+    enum { SHOWN_BYTES_MAX = 1024 };
+    struct json_value *v = NULL, *in = NULL;
+    if (body == NULL || name == NULL || name[0] == '\0') return NULL;
+    if (json_get(body, name, &v) == JSON_ABSENT &&
+        (json_get_obj(body, "parameters", &in) != JSON_OK ||
+         json_get(in, name, &v) == JSON_ABSENT) &&
+        json_get_obj(body, "inputs", &in) == JSON_OK)
+        json_get(in, name, &v);
+    if (v == NULL || json_is(v, json_type_object) || json_is(v, json_type_array))
+        return v != NULL && json_tree_bytes(v) <= SHOWN_BYTES_MAX ? v : NULL;
+    return json_is(v, json_type_string) && json_str_len(v) > SHOWN_BYTES_MAX ? NULL : v;
+}
+
+void ep_answer_error_in(const struct endpoint *ep, enum api_errors shape, int status,
+                        const char *text, const char *param, const char *code,
+                        const struct json_value *body, struct api_answer *out) {
+    *out = (struct api_answer){.status = status, .content_type = "application/json"};
+    struct json_value *input = shape == API_ERRORS_CAIKIT ? member_of(body, param) : NULL;
+    char *said =
+        api_error_body_of(shape, ep->conf.error_style, &out->status, text, param, code, input);
+    if (said != NULL)
+        buf_puts(&out->body, said);
+    else
+        out->status = 503; /* no memory to say it */
+    free(said);
+}
+
 void ep_answer_error_of(const struct endpoint *ep, enum api_errors shape, int status,
                         const char *text, const char *param, const char *code,
                         struct api_answer *out) {
-    *out = (struct api_answer){.status = status, .content_type = "application/json"};
-    char *body = api_error_body(shape, ep->conf.error_style, &out->status, text, param, code);
-    if (body != NULL)
-        buf_puts(&out->body, body);
-    else
-        out->status = 503; /* no memory to say it */
-    free(body);
+    ep_answer_error_in(ep, shape, status, text, param, code, NULL, out);
 }
 
 void ep_answer_error(const struct endpoint *ep, enum api_errors shape, int status, const char *text,
@@ -467,7 +492,7 @@ bool endpoint_read(const struct endpoint *ep, const struct endpoint_in *in, stru
     } else {
         infer_req_destroy(&r.req);
         if ((r.status == 422 || r.status == 424) && is_value(&r)) r.status = 400;
-        ep_answer_error_of(ep, in->path->errors, r.status, r.error, r.at, r.code, err);
+        ep_answer_error_in(ep, in->path->errors, r.status, r.error, r.at, r.code, r.body, err);
         err->no_json = r.no_json;
         if (in->path->frames == API_FRAMES_SSE_EVENTS) as_event(err);
     }

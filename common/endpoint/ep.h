@@ -310,6 +310,9 @@ bool ep_chat_ids_of(const struct endpoint *ep, const struct endpoint_ask *ask,
                     struct json_value *body, struct id_list *ids, struct api_answer *out);
 /* Ollama's names: any case, "m" and "m:latest" are one. */
 bool ep_ollama_same(const char *said, const char *ours);
+/* Whether `keep_alive` of a body of Ollama's, if it is there, is a time. False: text[n_text] says
+ * what it is. */
+bool ep_ollama_keep_alive(const struct json_value *body, char *text, size_t n_text);
 bool ep_openai_combine(struct ep_read *r);
 /* Guided decoding: looks for the members that the family's `guides` allow, checks them, sets
  * req->guide. Called in the place of the order where the family has P_GUIDE. */
@@ -356,5 +359,10 @@ void ep_answer_error(const struct endpoint *ep, enum api_errors shape, int statu
 void ep_answer_error_of(const struct endpoint *ep, enum api_errors shape, int status,
                         const char *text, const char *param, const char *code,
                         struct api_answer *out);
+/* The same of a body, NULL: of none; where the shape shows what stands at the member it is there.
+ */
+void ep_answer_error_in(const struct endpoint *ep, enum api_errors shape, int status,
+                        const char *text, const char *param, const char *code,
+                        const struct json_value *body, struct api_answer *out);
 
 #endif

@@ -124,7 +124,7 @@ static bool is_decay(const struct json_value *v) {
 }
 
 /* The text for a value of another kind; NULL: it is of the row's. */
-static const char *wrong_kind(const struct row *row, const struct json_value *v) {
+static const char *wrong_kind(const struct row *row, const struct json_value *v, bool message) {
     int64_t i;
     uint64_t u;
     double d;
@@ -135,7 +135,7 @@ static const char *wrong_kind(const struct row *row, const struct json_value *v)
                    ? NULL
                    : "Input should be a valid integer";
     case K_REAL: /* a message may have NaN and its kin, as their names */
-        return json_as_f64(v, &d) == JSON_OK || json_is(v, json_type_string)
+        return json_as_f64(v, &d) == JSON_OK || (message && json_is(v, json_type_string))
                    ? NULL
                    : "Input should be a valid number";
     case K_BOOL: return json_is(v, json_type_boolean) ? NULL : "Input should be a valid boolean";
@@ -153,7 +153,7 @@ static bool negative(const struct row *row, const struct json_value *v) {
 }
 
 static bool check_value(struct ep_read *r, const struct row *row, const struct json_value *v) {
-    const char *wrong = wrong_kind(row, v);
+    const char *wrong = wrong_kind(row, v, r->in->path->frames == API_FRAMES_GRPC);
     double d;
     ep_at(r, row->name);
     if (wrong != NULL) return ep_wrong_type(r, wrong);

@@ -35,8 +35,10 @@ static const struct {
     {"inputs", VECTORS, "/api/v1/task/embedding"},
     {"inputs", TOKENS, "/v1/tokenizer"},
     {"text_input", MAKES | VECTORS | TOKENS, "/v2/models/{model}/generate"},
+    {"texts", 1u << API_EMBED, "/api/v1/task/embedding-tasks, as `inputs`"},
     {"text", TOKENS, "/v1/tokenize"},
     {"content", MAKES | TOKENS, "/tokenize"},
+    {"tokens", TOKENS, "/detokenize"},
     {"content", VECTORS, "/embedding"},
 };
 

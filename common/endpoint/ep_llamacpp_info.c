@@ -91,6 +91,10 @@ void endpoint_unsupported(const struct endpoint *ep, const struct endpoint_ask *
         {"/inference.GRPCInferenceService/", NO_REGIONS, 501}, /* of others */
         {"/management/models",
          "models are not deployed over this path: this server has those it was started with", 501},
+        {"/v1/responses/compact",
+         "/v1/responses/compact is not served: send the items again, or truncation auto, which "
+         "drops the oldest",
+         404},
         {"/classify",
          "The model does not support Classification API: it has no classes. /score compares texts.",
          404},

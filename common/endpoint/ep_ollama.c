@@ -58,6 +58,42 @@ static bool not_capable(struct ep_read *r, const char *member, const char *of) {
 
 /* ---- a model that is asked for without anything to answer is just loaded */
 
+/* "5m", "1h30m", "-1.5s", "0": numbers with units. */
+static bool is_duration(const char *s) {
+    static const char *const units[] = {"ns", "us", "\xC2\xB5s", "\xCE\xBCs", "ms", "s", "m", "h"};
+    s += *s == '-' || *s == '+';
+    if (strcmp(s, "0") == 0) return true;
+    if (*s == '\0') return false;
+    while (*s != '\0') {
+        const size_t whole = strspn(s, "0123456789"), dot = s[whole] == '.';
+        const size_t part = dot ? strspn(s + whole + 1, "0123456789") : 0;
+        size_t unit = 0, n = 0;
+        if (whole + part == 0) return false;
+        s += whole + dot + part;
+        for (; unit < sizeof(units) / sizeof(units[0]) && n == 0; unit++)
+            if (strncmp(s, units[unit], strlen(units[unit])) == 0) n = strlen(units[unit]);
+        if (n == 0) return false;
+        s += n;
+    }
+    return true;
+}
+
+bool ep_ollama_keep_alive(const struct json_value *body, char *text, size_t n_text) {
+    struct json_value *v;
+    const char *s = "";
+    char got[128];
+    size_t n;
+    double d;
+    if (json_get(body, "keep_alive", &v) != JSON_OK || json_as_f64(v, &d) == JSON_OK) return true;
+    if (json_as_str(v, &s, &n) == JSON_OK && strlen(s) == n && is_duration(s)) return true;
+    json_literal(got, sizeof(got), v);
+    snprintf(text, n_text,
+             "keep_alive must be a number of seconds or a duration as \"5m\", \"1h30m\" or "
+             "\"300ms\", got %s",
+             got);
+    return false;
+}
+
 /* "0", 0, "0s": let go of it. */
 static bool keeps_nothing(const struct json_value *body) {
     struct json_value *v;
@@ -68,6 +104,13 @@ static bool keeps_nothing(const struct json_value *body) {
     if (json_as_f64(v, &d) == JSON_OK) return d == 0;
     if (json_as_str(v, &s, &n) != JSON_OK || n == 0) return false;
     return s[strspn(s, "0.")] == '\0' || strpbrk(s, "123456789") == NULL;
+}
+
+static bool check_keep_alive(struct ep_read *r) {
+    char text[320];
+    ep_at(r, "keep_alive");
+    return ep_ollama_keep_alive(r->body, text, sizeof(text)) ||
+           ep_fail_with(r, 422, "{text}", "{text}", text, NULL);
 }
 
 static bool load_only(struct ep_read *r, const char *nothing) {
@@ -349,7 +392,7 @@ static bool convert_chat(struct ep_read *r, struct json_value *messages) {
 
 bool ep_ollama_chat_read(struct ep_read *r) {
     struct json_value *messages = NULL;
-    if (!read_model(r)) return false;
+    if (!read_model(r) || !check_keep_alive(r)) return false;
     if (r->in->is_recompute) return ep_read_prompt(r);
     ep_at(r, "messages");
     if (json_get_arr(r->body, "messages", &messages) == JSON_WRONG_TYPE)
@@ -445,7 +488,7 @@ static bool convert_prompt(struct ep_read *r, const struct asked *a, struct id_l
 bool ep_ollama_generate_read(struct ep_read *r) {
     struct asked a = {.raw = false};
     struct id_list context = {0};
-    if (!read_model(r)) return false;
+    if (!read_model(r) || !check_keep_alive(r)) return false;
     if (r->in->is_recompute) return ep_read_prompt(r);
     if (!read_asked(r, &a)) return false;
     if (refuse_elsewhere(r, "prompt")) return false;

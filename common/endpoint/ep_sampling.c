@@ -235,6 +235,7 @@ static void build_logprobs(const struct ep_read *r, struct sampling *s) {
     req->answer.show_prompt_logprobs = p->given[P_PROMPT_LOGPROBS];
     s->prompt_logprobs = p->decoder_input_details || echoed || req->answer.show_prompt_logprobs;
     s->prompt_top_logprobs = req->answer.show_prompt_logprobs ? p->prompt_logprobs : 0;
+    s->ranks = s->ranks || req->answer.show_prompt_logprobs;
     bool topped = echoed || (r->fam->tops_of_prompt && p->decoder_input_details);
     if (topped && top > s->prompt_top_logprobs) s->prompt_top_logprobs = top;
 }

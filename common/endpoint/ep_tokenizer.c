@@ -366,9 +366,13 @@ void endpoint_detokenize(const struct endpoint *ep, char *body, size_t n,
                id < ep->model->vocab_size && id_list_push(&ids, (int32_t)id) == ERR_OK;
     }
     if (!good) {
+        char with[EP_ELSEWHERE_BYTES];
+        struct json_value *given;
         snprintf(why, sizeof(why), "tokens must be an array of token ids from 0 to %d.",
                  ep->model->vocab_size - 1);
-        refused(ep, why, out);
+        if (json_get(o, "tokens", &given) == JSON_OK || !ep_elsewhere(with, NULL, o, "tokens", why))
+            snprintf(with, sizeof(with), "%s", why);
+        refused(ep, with, out);
     } else if (tokenizer_decode(ep->tok, ids.ids, ids.n, false, &text) != ERR_OK || text.failed) {
         refused(ep, "The tokens cannot be decoded.", out);
     } else if (text.len > DRESULT_PIECE_BYTES_MAX / 2) { /* it is written twice */

@@ -35,6 +35,7 @@ struct dialect {
     bool kinds;        /* what is wrong in kind is told from what is not allowed */
     bool payload;      /* texts lie in `inputs`, parameters in `parameters`, nothing else may */
     bool shows_more;   /* an answer repeats queries, and texts of documents */
+    bool no_bare;      /* documents are objects */
     bool no_empty;     /* where a single text is wanted, "" is none */
     bool one_for_list; /* a single text may stand for a list of one */
     /* What stands there is no text. */

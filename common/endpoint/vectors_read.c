@@ -33,6 +33,7 @@ static const struct dialect caikit = {.model = "model_id",
                                       .kinds = true,
                                       .payload = true,
                                       .shows_more = true,
+                                      .no_bare = true,
                                       .no_empty = true,
                                       .bad_side = bad_side_caikit,
                                       .no_texts = bad_side_caikit};
@@ -105,7 +106,7 @@ static const struct form forms[VECTORS_COUNT] = {
 
 bool vectors_fail_code(const struct reading *r, int status, const char *param, const char *code,
                        const char *text) {
-    ep_answer_error_of(r->ep, r->ask->path->errors, status, text, param, code, r->err);
+    ep_answer_error_in(r->ep, r->ask->path->errors, status, text, param, code, r->v->body, r->err);
     return false;
 }
 
@@ -177,7 +178,10 @@ static bool truncation_caikit(struct reading *r) {
 }
 
 static bool truncation_ollama(struct reading *r) {
+    char text[320];
     r->cut = true;
+    if (!ep_ollama_keep_alive(r->v->body, text, sizeof(text)))
+        return vectors_fail(r, 400, "keep_alive", text);
     return read_bool(r, "truncate", &r->cut);
 }
 

@@ -107,10 +107,11 @@ static bool take_ids(const struct reading *r, const struct json_value *list,
     return add_tokens(r, out->ids.n);
 }
 
-/* The string of item i of a side; documents may be objects. NULL: it is none. */
-static const char *text_of(const struct json_value *item, bool documents, size_t *n) {
+/* The string of an item of a side; documents may be objects, and some must be (no_bare). NULL: it
+ * is none. */
+static const char *text_of(const struct json_value *item, bool documents, bool no_bare, size_t *n) {
     const char *s = NULL;
-    if (json_as_str(item, &s, n) == JSON_OK) return s;
+    if (!(documents && no_bare) && json_as_str(item, &s, n) == JSON_OK) return s;
     if (!documents || !json_is(item, json_type_object)) return NULL;
     if (json_get_str(item, "text", &s, n) == JSON_OK) return s;
     if (json_get_str(item, "_text", &s, n) == JSON_OK) return s;
@@ -173,7 +174,7 @@ static bool side_ids(const struct reading *r, const struct side *s, size_t i, bo
     char text[96];
     if (r->ask->cancelled != NULL && atomic_load(r->ask->cancelled))
         return vectors_fail(r, 503, NULL, err_text(ERR_CANCELLED)); /* nobody reads this */
-    const char *p = text_of(side_at(s, i), documents, &n);
+    const char *p = text_of(side_at(s, i), documents, r->form->dialect->no_bare, &n);
     if (p != NULL && n == 0 && r->form->no_empty) {
         snprintf(text, sizeof(text), "%s must not be an empty string", s->name);
         return vectors_fail_code(r, 400, s->name, EP_EMPTY_STRING, text);

@@ -21,8 +21,10 @@ enum { UNKNOWN_BODY_BYTES_MAX = 1 << 20 };
 static void set_id(struct http_x *x) {
     http_x_set_header(x, "X-Request-Id", http_x_request_id(x));
     if (api_path_errors(http_x_path(x)) == API_ERRORS_ANTHROPIC ||
-        http_x_header(x, ANTHROPIC_HEADER) != NULL)
+        http_x_header(x, ANTHROPIC_HEADER) != NULL) {
         http_x_set_header(x, "request-id", http_x_request_id(x));
+        http_x_name_errors(x);
+    }
 }
 
 static void reply_wrong_method(const struct dispatch *d, struct http_x *x, const char *allow) {
@@ -252,7 +254,10 @@ static bool refuse_type(const struct dispatch *d, struct http_x *x, const struct
     const char *type = http_x_header(x, "Content-Type");
     char text[160];
     if (path->frames == API_FRAMES_GRPC || api_takes_type(path, type)) return false;
-    snprintf(text, sizeof(text), "Unsupported media type: %.100s.", type);
+    if (path->json_only)
+        snprintf(text, sizeof(text), "Unsupported Media Type: Only 'application/json' is allowed");
+    else
+        snprintf(text, sizeof(text), "Unsupported media type: %.100s.", type);
     d->reply_error(d->arg, x, 415, text);
     return true;
 }
@@ -361,9 +366,8 @@ static void serve(const struct dispatch_listener *l, struct http_x *x, const str
     } else if ((t->row != NULL || t->m.row != NULL) && refuse_version(d, x, t)) {
         /* answered */
     } else if (t->row != NULL) {
-        const struct api_path *row = row_of(d, x, t->row);
-        if (row != NULL && !refuse_binary(d, x, row) && !refuse_encoding(d, x, row) &&
-            !refuse_type(d, x, row))
+        const struct api_path *row = refuse_type(d, x, t->row) ? NULL : row_of(d, x, t->row);
+        if (row != NULL && !refuse_binary(d, x, row) && !refuse_encoding(d, x, row))
             d->on_path(d->arg, x, row, t->model);
     } else if (t->m.row != NULL) {
         t->m.row->fn(d->arg, x, &t->m.params);

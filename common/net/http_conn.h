@@ -211,6 +211,7 @@ struct http_x {
     bool keep_alive; /* false: the connection ends with the answer */
     bool unread;     /* answered before its body has come, of which no more is wanted */
     bool head_only, chunked;
+    bool names_errors;        /* http_x_name_errors() */
     struct h2_stream *stream; /* NULL: HTTP/1 */
     struct grpc_x *grpc;      /* a framing above that; NULL: none */
     struct grpc_one *one;     /* it is a message of a call that has many; NULL: a request */

@@ -143,6 +143,9 @@ void http_x_set_tenant(struct http_x *x, const char *tenant); /* tenant_ok(); co
 /* Copied. Left out when it holds CR or LF, or says how the answer is framed; `Connection: close`
  * closes after the answer. */
 void http_x_set_header(struct http_x *x, const char *name, const char *value);
+/* An error of Anthropic's shape that answers x gets the member `request_id` (client-apis 2.10),
+ * where it has none: one that is passed on has it. */
+void http_x_name_errors(struct http_x *x);
 void http_x_reply(struct http_x *x, int status, const char *content_type, const void *body,
                   size_t n);
 /* Chunked (HTTP/1.0: until the close). What is written goes out at the end of the loop pass. */

@@ -343,8 +343,27 @@ static void end(struct http_x *x) {
     finish(x);
 }
 
-void http_x_reply(struct http_x *x, int status, const char *content_type, const void *body,
-                  size_t n) {
+void http_x_name_errors(struct http_x *x) {
+    x->names_errors = true;
+}
+
+/* The error with its request's id to out; false: it is none of the shape, or has one. */
+static bool put_named_error(struct http_x *x, const char *body, size_t n, struct buf *out) {
+    static const char begin[] = "{\"type\":\"error\",\"error\":{", end[] = "}}";
+    const size_t n_begin = sizeof(begin) - 1, n_end = sizeof(end) - 1;
+    const char *id = http_x_request_id(x);
+    if (n < n_begin + n_end || memcmp(body, begin, n_begin) != 0 ||
+        memcmp(body + n - n_end, end, n_end) != 0)
+        return false;
+    buf_append(out, body, n - 1);
+    buf_puts(out, ",\"request_id\":");
+    buf_json_str(out, id, strlen(id));
+    buf_putc(out, '}');
+    return !out->failed;
+}
+
+static void reply_whole(struct http_x *x, int status, const char *content_type, const void *body,
+                        size_t n) {
     bool bare = http_has_no_body(status);
     tap_begin(x, status, false);
     tap_data(x, body, n);
@@ -354,6 +373,16 @@ void http_x_reply(struct http_x *x, int status, const char *content_type, const 
         if (!bare && !x->head_only && n > 0) x->ops->data(x, body, n);
     }
     end(x);
+}
+
+void http_x_reply(struct http_x *x, int status, const char *content_type, const void *body,
+                  size_t n) {
+    struct buf named = BUF_INIT;
+    if (status >= 400 && x->names_errors && put_named_error(x, body, n, &named))
+        reply_whole(x, status, content_type, named.data, named.len);
+    else
+        reply_whole(x, status, content_type, body, n);
+    buf_free(&named);
 }
 
 void http_x_stream_begin(struct http_x *x, int status, const char *content_type) {

@@ -199,6 +199,14 @@ static void types_of_bodies(void **state) {
         {"/api/v1/task/rerank", "application/x-www-form-urlencoded", false},
         {"/api/v1/task/rerank", "multipart/form-data; boundary=x", false},
         {"/v1/completions", "text/plain", true},
+        {"/pooling", "text/plain", false},
+        {"/pooling", NULL, true},
+        {"/v1/score", "application/x-www-form-urlencoded", false},
+        {"/v2/rerank", "application/json; charset=utf-8", true},
+        {"/invocations", "text/plain", false},
+        {"/v1/chat/completions/render", "application/jsonl", false},
+        {"/rerank", "text/plain", true},
+        {"/tokenize", "text/plain", true},
         {"/v2/models/m/infer", "application/x-www-form-urlencoded", true},
     };
     char model[MODEL_NAME_BYTES_MAX + 1];
