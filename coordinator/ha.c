@@ -6,10 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/net/http_server.h"
 #include "common/net/loop.h"
 #include "common/net/tls.h"
+#include "coordinator/alarm_send.h"
+#include "coordinator/alarms.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/lora.h"
 #include "coordinator/relay.h"
@@ -17,6 +20,7 @@
 #include "proto/json.h"
 
 #define BACKUP "coordinator.backup_config."
+enum { REASON_MASTER = 1 }; /* of the alarm */
 
 struct ha {
     struct coordinator *co;
@@ -167,6 +171,7 @@ static void on_lead(void *arg) {
     struct coordinator *co = ((struct ha *)arg)->co;
     struct errbuf eb = {0};
     log_info("ha", "event=leads term=%llu", (unsigned long long)store_term(co->store));
+    alarms_clear(co->alarms, ALARM_SUPERSEDED, NULL);
     if (controller_start(co, &eb) == ERR_OK) return;
     log_error("ha", "event=cannot_lead detail=\"%s\"", eb.text);
     step_down(co, "MindIE-MS Coordinator is not ready");
@@ -176,6 +181,8 @@ static void on_lead(void *arg) {
 static void on_yield(void *arg, const char *why) {
     struct coordinator *co = ((struct ha *)arg)->co;
     log_warn("ha", "event=stands_by term=%llu why=\"%s\"", (unsigned long long)co->term, why);
+    alarms_raise(co->alarms, ALARM_SUPERSEDED, NULL, REASON_MASTER, why);
+    alarm_send_tick(co->alarm_send, clock_ms());
     step_down(co, "This coordinator does not lead any more");
 }
 
