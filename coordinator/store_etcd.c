@@ -116,7 +116,8 @@ static void take_over(struct store_etcd *s, const struct buf *value) {
 static void on_won(void *arg, int64_t revision, const struct buf *value) {
     struct store_etcd *s = arg;
     take_over(s, value);
-    uint64_t term = (uint64_t)revision;
+    uint64_t term = clock_unix_us() / 1000; /* an etcd that was wiped knows no better */
+    if (term < (uint64_t)revision) term = (uint64_t)revision;
     if (term <= s->store.state.term) term = s->store.state.term + 1;
     s->store.state.term = term;
     write_now(s);
