@@ -7,8 +7,8 @@
  * A round has four parts: the streams alone; a prompt of PROMPT tokens beside them, in steps that
  * last at most P percent of the streams' own (BatonConfig.decodeGapPercent); the same without a
  * bound; the prompt alone, with the streams paused. Gaps are of all rounds together, speeds
- * medians over the rounds of the ratio to the prompt alone. The first round teaches the engine
- * what its steps take, and does not count. Progress is told on stderr. */
+ * medians over the rounds of the ratio to the prompt alone. Before the first round one prompt
+ * teaches the engine what its steps take. Progress is told on stderr. */
 #include <unistd.h>
 
 #include <sys/stat.h>
@@ -154,8 +154,9 @@ static void run(struct bench *b) {
                 dtype_name(b->dtype), b->threads, r + 1, b->rounds);
         calm(b, r < 0 ? NULL : &quiet);
         const double t_bounded = prefill(b, r < 0 ? NULL : &bounded);
+        if (r < 0) continue;
         b->e->bounds = (struct step_bounds){0};
-        const double t_free = r < 0 ? 0 : prefill(b, &free_run);
+        const double t_free = prefill(b, &free_run);
         for (int i = 0; i < b->streams; i++) (void)engine_seq_pause(b->e, (uint64_t)i, true);
         b->prompt_done = false;
         add_prompt(b, PROMPT_ID + b->n_prompts, PROMPT, 1);
@@ -164,7 +165,6 @@ static void run(struct bench *b) {
         t = bench_now() - t;
         for (int i = 0; i < b->streams; i++) (void)engine_seq_pause(b->e, (uint64_t)i, false);
         b->e->bounds = bounds;
-        if (r < 0) continue;
         speed[r] = t / t_bounded;
         free_speed[r] = t / t_free;
         alone[r] = PROMPT / t;
