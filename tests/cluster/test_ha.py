@@ -191,7 +191,7 @@ def test_etcd_was_wiped(pair):
     before, text, term = ids(c), answer(c), c.ha(c.lead)["term"]
     c.etcd.wipe()
     c.etcd.start()
-    wait_for(lambda: any(c.ha(i).get("role") == "leader" and c.ready(i) and c.ha(i)["term"] > term for i in (0, 1)), READY_S, "one leads again")
+    wait_for(lambda: any(c.ha(i).get("role") == "leader" and c.ready(i) and c.ha(i).get("term", 0) > term for i in (0, 1)), READY_S, "one leads again")
     c.use(0 if c.ha(0)["role"] == "leader" else 1)
     wait_for(c.all_serve, READY_S, "all serve")
     assert ids(c) == before and answer(c) == text
