@@ -79,6 +79,7 @@ const struct infer_field infer_fields[] = {
     FLAG("reasoning", answer.reasoning),
     FLAG("channels", answer.channels),
     FLAG("thinking_open", answer.thinking_open),
+    FLAG("analysis_open", answer.analysis_open),
     FLAG("drop_reasoning", answer.drop_reasoning),
     FLAG("hide_context", answer.hide_context),
     TEXT("output_name", answer.output_name, MODEL_NAME_BYTES_MAX),

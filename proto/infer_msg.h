@@ -194,8 +194,9 @@ struct infer_answer {
     bool tools_forced;   /* `required` or a named function: the guide enforces a call */
     bool reasoning;      /* text up to the end-of-thinking tag is reasoning_content */
     bool channels;       /* the model writes messages in channels (harmony.h) */
-    bool thinking_open;  /* the prompt itself has opened the thinking part; with channels a message
-                            of content */
+    bool thinking_open;  /* the prompt itself has opened the thinking part; with channels a message,
+                            of content unless: */
+    bool analysis_open;  /* it is one of thinking */
     bool drop_reasoning; /* include_reasoning false */
     bool hide_context;   /* Ollama: the answer does not list its tokens */
     char *output_name;   /* Triton token */

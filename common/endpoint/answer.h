@@ -33,11 +33,12 @@ struct choice {
 
     /* text: all that was generated, cut at the stop, and clean unless controls are kept; [0, sent)
      * went out, [sent, ready) may go out now */
-    struct detok *detok;    /* stands behind the prompt, then behind the tokens */
-    bool detok_begun;       /* it cuts nothing from a text's start any more */
-    struct stop_set *stops; /* NULL: none */
-    struct chat_text *chat; /* sorts text [0, ready) of a chat; NULL: all of it is content */
-    struct buf text, fresh; /* fresh: the detokeniser's new text before it is cleaned */
+    struct detok *detok;      /* stands behind the prompt, then behind the tokens */
+    bool detok_begun;         /* it cuts nothing from a text's start any more */
+    struct stop_set *stops;   /* NULL: none */
+    struct harmony_look look; /* of answers in channels: where stops count */
+    struct chat_text *chat;   /* sorts text [0, ready) of a chat; NULL: all of it is content */
+    struct buf text, fresh;   /* fresh: the detokeniser's new text before it is cleaned */
     size_t sent, ready, chars;
 
     /* tokens: [0, recs_sent) were in earlier events */

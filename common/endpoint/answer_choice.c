@@ -7,6 +7,29 @@
 
 /* ---- text */
 
+/* Stop strings in text[at ..). Of an answer in channels they count in the text of a message that
+ * clients see. over: no text follows. */
+static void find_stops(struct choice *c, size_t at, bool over, struct stop_match *m) {
+    struct harmony_span s;
+    const char *text = c->text.data != NULL ? c->text.data : "";
+    if (c->stops == NULL) return;
+    if (!c->req->answer.channels) {
+        stop_set_feed(c->stops, text + at, c->text.len - at, at, m);
+        return;
+    }
+    while (harmony_look_next(&c->look, text, c->text.len, over, &s)) {
+        if (s.fresh) stop_set_reset(c->stops);
+        stop_set_feed(c->stops, text + s.from, s.to - s.from, s.from, m);
+    }
+}
+
+/* Bytes at the end that may belong to one. */
+static size_t held_for_stops(const struct choice *c) {
+    const size_t held = c->stops != NULL ? stop_set_held(c->stops) : 0;
+    if (held == 0 || !c->req->answer.channels) return held;
+    return c->look.state == LOOK_TEXT && !c->look.fresh ? c->text.len - c->look.from + held : 0;
+}
+
 /* Appends model text, without the control characters where clients never see them (inference-api
  * 2.4). Stop strings are looked for in what clients see. */
 static void take_text(struct choice *c, const char *s, size_t n, struct stop_match *m) {
@@ -23,7 +46,7 @@ static void take_text(struct choice *c, const char *s, size_t n, struct stop_mat
     size_t added = c->text.len - at;
     if (added == 0) return;
     c->chars += utf8_chars(c->text.data + at, added);
-    if (c->stops != NULL) stop_set_feed(c->stops, c->text.data + at, added, at, m);
+    find_stops(c, at, false, m);
 }
 
 static void take_fresh(struct choice *c, enum err e, struct stop_match *m) {
@@ -58,8 +81,9 @@ static void take_token_text(struct choice *c, int32_t id, enum finish f) {
     if (c->detok == NULL) return;
     if (text_shown(c, id, f)) take_fresh(c, detok_feed(c->detok, id, &c->fresh), &m);
     if (f != FINISH_NONE) take_fresh(c, detok_flush(c->detok, &c->fresh), &m);
+    if (f != FINISH_NONE) find_stops(c, c->text.len, true, &m);
     cut_at(c, &m);
-    size_t held = c->stops != NULL && c->finish == FINISH_NONE ? stop_set_held(c->stops) : 0;
+    size_t held = c->finish == FINISH_NONE ? held_for_stops(c) : 0;
     c->ready = c->text.len - held;
 }
 
@@ -157,6 +181,7 @@ void choice_end(struct choice *c, enum finish f) {
     struct stop_match m = {.idx = -1};
     c->finish = f;
     if (c->detok != NULL) take_fresh(c, detok_flush(c->detok, &c->fresh), &m);
+    find_stops(c, c->text.len, true, &m);
     cut_at(c, &m);
     c->ready = c->text.len;
     sort_text(c);
@@ -194,6 +219,7 @@ enum err choice_open(struct choice *c) {
     if (c->a->ops->tokens_only) return ERR_OK;
     enum err e = open_chat(c);
     if (e == ERR_OK) e = open_detok(c);
+    harmony_look_init(&c->look, chat_text_opened(c->req), c->req->answer.drop_reasoning);
     if (e == ERR_OK && c->req->n_stop > 0 &&
         (c->stops = stop_set_create(c->req->stop, c->req->n_stop)) == NULL)
         e = ERR_NO_MEMORY;

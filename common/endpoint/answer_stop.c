@@ -78,6 +78,10 @@ void stop_set_feed(struct stop_set *s, const char *p, size_t n, size_t at, struc
     }
 }
 
+void stop_set_reset(struct stop_set *s) {
+    for (size_t i = 0; i < s->n; i++) s->v[i].state = 0;
+}
+
 size_t stop_set_held(const struct stop_set *s) {
     size_t held = 0;
     for (size_t i = 0; i < s->n; i++)

@@ -22,6 +22,8 @@ void stop_set_destroy(struct stop_set **s);
  * *m becomes the one that starts first, of those the longest, unless *m (from an earlier call for
  * the same token) is better. */
 void stop_set_feed(struct stop_set *s, const char *p, size_t n, size_t at, struct stop_match *m);
+/* What comes next does not go on with what was fed. */
+void stop_set_reset(struct stop_set *s);
 /* Bytes at the end of all text so far that are the start of some stop string. */
 size_t stop_set_held(const struct stop_set *s);
 

@@ -51,6 +51,12 @@ static bool read_special(struct chat_text *t, const struct tokenizer *tok, const
     return true;
 }
 
+enum harmony_state chat_text_opened(const struct infer_req *req) {
+    return !req->answer.thinking_open  ? HARMONY_HEADER
+           : req->answer.analysis_open ? HARMONY_THINKING
+                                       : HARMONY_CONTENT;
+}
+
 struct chat_text *chat_text_create(const struct infer_req *req, size_t choice,
                                    const struct tokenizer *tok, const struct chat_text_opts *opts) {
     struct chat_text *t = calloc(1, sizeof(*t));
@@ -59,7 +65,7 @@ struct chat_text *chat_text_create(const struct infer_req *req, size_t choice,
     t->opts = *opts;
     t->echo_due = req->answer.echo;
     reasoning_init(&t->thinking, req->answer.thinking_open);
-    harmony_init(&t->channels, req->answer.thinking_open);
+    harmony_init(&t->channels, chat_text_opened(req));
     for (int i = 0; req->answer.channels && i < HARMONY_TAGS; i++)
         read_special(t, tok, harmony_tags[i]);
     if (req->answer.reasoning && !req->answer.channels) {

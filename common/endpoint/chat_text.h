@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "common/base/buf.h"
+#include "common/endpoint/harmony.h"
 #include "common/text/tokenizer.h"
 #include "proto/infer_msg.h"
 
@@ -26,6 +27,8 @@ struct chat_text_opts {
 
 /* Whether the text of req needs sorting at all. */
 bool chat_text_needed(const struct infer_req *req);
+/* What its prompt leaves open of a message in channels. */
+enum harmony_state chat_text_opened(const struct infer_req *req);
 /* NULL: no memory. Borrows req. choice: of its part, in the order drawn. */
 struct chat_text *chat_text_create(const struct infer_req *req, size_t choice,
                                    const struct tokenizer *tok, const struct chat_text_opts *opts);

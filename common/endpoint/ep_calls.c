@@ -117,9 +117,15 @@ struct json_value *ep_call_guide(const struct ep_read *r, bool one) {
     return add_text(add(add_text(list_of("sequence"), f->open), any), f->close);
 }
 
+/* The answer goes on with the content of a message of the prompt's. */
+static bool content_open(const struct ep_read *r) {
+    const struct infer_req *req = r->req;
+    return req->answer.channels && req->answer.thinking_open && !req->answer.analysis_open;
+}
+
 /* Content that has a guide is the text of a message, whose header is written before it. */
 static bool guide_content(struct ep_read *r, struct json_value **g) {
-    if (*g == NULL || !r->req->answer.channels || r->req->answer.thinking_open) return true;
+    if (*g == NULL || !r->req->answer.channels || content_open(r)) return true;
     *g = add(add(list_of("sequence"), literal(HARMONY_FINAL)), *g);
     return *g != NULL || ep_fail_memory(r);
 }
@@ -182,11 +188,32 @@ static bool prompt_ends(const struct ep_read *r, const char *tag) {
     return ends;
 }
 
+/* What the prompt leaves open, by its ids as above: as many of its last as have a message's begin
+ * among them. */
+static enum harmony_state prompt_opens(const struct ep_read *r) {
+    const size_t n_prompt = r->ids.n - r->n_generated;
+    enum harmony_state state = HARMONY_CONTENT;
+    struct buf b = BUF_INIT;
+    for (size_t n = 64;; n *= 16) {
+        const size_t last = n < n_prompt ? n : n_prompt;
+        buf_clear(&b);
+        tokenizer_decode(r->ep->tok, r->ids.ids + n_prompt - last, last, false, &b);
+        const bool found =
+            b.len > 0 && memmem(b.data, b.len, harmony_tags[0], strlen(harmony_tags[0])) != NULL;
+        if (found) state = harmony_opened(b.data, b.len);
+        if (found || last == n_prompt) break;
+    }
+    buf_free(&b);
+    return state;
+}
+
 static void read_thinking(struct ep_read *r) {
     struct infer_req *req = r->req;
     if (r->ep->thinking == EP_THINKING_CHANNEL || r->tool_format == TOOLS_HARMONY) {
         req->answer.channels = req->answer.reasoning = true;
-        req->answer.thinking_open = !prompt_ends(r, HARMONY_START);
+        const enum harmony_state opened = prompt_opens(r);
+        req->answer.thinking_open = opened != HARMONY_HEADER;
+        req->answer.analysis_open = opened == HARMONY_THINKING;
         return;
     }
     if (r->ep->thinking == EP_THINKING_NONE || thinking_off(r) || prompt_ends(r, THINK_CLOSE))
@@ -195,10 +222,21 @@ static void read_thinking(struct ep_read *r) {
     req->answer.thinking_open = r->ep->thinking == EP_THINKING_ALWAYS || prompt_ends(r, THINK_OPEN);
 }
 
+/* In channels thinking ends with its end tag alone: none of the other tags may be in it, with which
+ * the model would leave it, and what is enforced behind it, for another message. */
+static struct json_value *never_tags(struct json_value *after) {
+    struct json_value *list = json_new_arr();
+    for (int i = 0; i < HARMONY_TAGS; i++)
+        if (list != NULL && strcmp(harmony_tags[i], HARMONY_END) != 0)
+            json_arr_add(list, json_new_str(harmony_tags[i]));
+    return with(after, "never", list);
+}
+
 /* Free text up to the end tag, then g (taken; NULL: free text). */
 static struct json_value *thinking_then(bool channels, int64_t budget, struct json_value *g) {
     const char *close = channels ? HARMONY_END : THINK_CLOSE;
     struct json_value *after = with(guide_of("after"), "text", json_new_str(close));
+    if (channels) after = never_tags(after);
     if (budget > 0) after = with(after, "budget", json_new_i64(budget));
     if (g == NULL) return after;
     struct json_value *lines = channels
@@ -212,9 +250,9 @@ static bool guide_thinking(struct ep_read *r, struct json_value **g) {
     int64_t budget = thinking_budget(r);
     if (!r->req->answer.reasoning || (*g == NULL && budget == 0)) return true;
     const bool channels = r->req->answer.channels;
-    if (channels && r->req->answer.thinking_open) return true;
+    if (content_open(r)) return true;
     if (r->req->answer.thinking_open) {
-        *g = thinking_then(false, budget, *g);
+        *g = thinking_then(channels, budget, *g);
     } else {
         /* The model opens it itself: must, when it has a budget, else may. */
         struct json_value *plain = *g != NULL && budget == 0 ? json_ref(*g) : NULL;

@@ -18,8 +18,8 @@ struct sink {
     struct buf *content;
 };
 
-void harmony_init(struct harmony *h, bool open) {
-    *h = (struct harmony){.state = open ? HARMONY_CONTENT : HARMONY_HEADER, .tagged = open};
+void harmony_init(struct harmony *h, enum harmony_state opened) {
+    *h = (struct harmony){.state = opened, .tagged = opened != HARMONY_HEADER};
 }
 
 void harmony_fini(struct harmony *h) {
@@ -120,7 +120,10 @@ static void put_text(struct harmony *h, const char *s, size_t n, const struct si
         buf_append(&h->header, s, n);
         if (h->header.len > HARMONY_HEADER_BYTES_MAX && !h->header.failed) overflow(h, to);
         return;
-    case HARMONY_THINKING: buf_append(&h->text, s, n); return;
+    case HARMONY_THINKING:
+        h->begun[false] = true;
+        buf_append(&h->text, s, n);
+        return;
     case HARMONY_CONTENT: /* also of a message that the prompt has opened */
         answers(h);
         h->begun[true] = true;
@@ -204,6 +207,121 @@ void harmony_finish(struct harmony *h, struct tool_parse *calls, struct buf *con
 
 size_t harmony_lead(const struct harmony *h) {
     return h->answered ? h->lead : h->text.len;
+}
+
+/* ---- prompts */
+
+enum harmony_state harmony_opened(const char *s, size_t n) {
+    static const char role[] = "assistant";
+    const size_t start = strlen(harmony_tags[TAG_START]), len = sizeof(role) - 1;
+    const char *last = NULL, *end = s + n;
+    for (const char *at = s; at != NULL && (at = memmem(at, (size_t)(end - at),
+                                                        harmony_tags[TAG_START], start)) != NULL;
+         at += start)
+        last = at + start;
+    if (last == NULL) return HARMONY_CONTENT;
+    while (end > last && memchr(" \t\r\n", end[-1], 4) != NULL) end--;
+    if ((size_t)(end - last) == len && memcmp(last, role, len) == 0) return HARMONY_HEADER;
+    struct harmony h;
+    struct buf content = BUF_INIT;
+    harmony_init(&h, HARMONY_HEADER);
+    h.tagged = true;
+    harmony_feed(&h, last, (size_t)(s + n - last), NULL, &content);
+    const bool thinking = h.state == HARMONY_THINKING;
+    harmony_fini(&h);
+    buf_free(&content);
+    return thinking ? HARMONY_THINKING : HARMONY_CONTENT;
+}
+
+/* ---- what clients see */
+
+void harmony_look_init(struct harmony_look *l, enum harmony_state opened, bool no_thinking) {
+    *l = (struct harmony_look){.no_thinking = no_thinking};
+    if (opened == HARMONY_CONTENT) l->state = LOOK_TEXT;
+    if (opened == HARMONY_THINKING) l->state = no_thinking ? LOOK_BETWEEN : LOOK_TEXT;
+}
+
+/* Whether a message with that header is shown. */
+static bool header_shown(const struct harmony_look *l, const char *s, size_t n) {
+    static const char thinking[] = "<|channel|>analysis", call[] = "to=functions.";
+    const char *at = memmem(s, n, thinking, sizeof(thinking) - 1);
+    if (!l->no_thinking || at == NULL || memmem(s, n, call, sizeof(call) - 1) != NULL) return true;
+    at += sizeof(thinking) - 1;
+    return at < s + n && memchr(" \t\r\n<", *at, 5) == NULL;
+}
+
+/* Behind a tag, which ends at `taken` of the text. */
+static void look_tag(struct harmony_look *l, int tag, const char *text) {
+    const size_t began = l->taken - strlen(harmony_tags[tag]);
+    const bool in_header = l->state == LOOK_HEADER || l->state == LOOK_FIRST;
+    l->fresh = true;
+    switch (tag) {
+    case TAG_MESSAGE:
+        if (in_header)
+            l->state =
+                header_shown(l, text + l->header, began - l->header) ? LOOK_TEXT : LOOK_BETWEEN;
+        else if (l->state == LOOK_BETWEEN && !l->no_thinking)
+            l->state = LOOK_TEXT;
+        l->from = l->taken;
+        return;
+    case TAG_CONSTRAIN:
+        if (in_header) l->state = LOOK_HEADER;
+        l->from = l->taken;
+        return;
+    case TAG_START: l->header = l->taken; break;
+    case TAG_CHANNEL:
+        if (!in_header) l->header = began;
+        break;
+    default: l->state = LOOK_BETWEEN; return;
+    }
+    l->state = LOOK_HEADER;
+}
+
+/* The tag that the byte at `taken` completes, -1: none. Counts what may begin one. */
+static int look_byte(struct harmony_look *l, const char *text) {
+    l->taken++;
+    for (int again = 0; again < 2; again++) {
+        const size_t n = l->tag + 1;
+        for (int i = 0; i < HARMONY_TAGS; i++) {
+            if (strncmp(harmony_tags[i], text + l->taken - n, n) != 0) continue;
+            l->tag = harmony_tags[i][n] == '\0' ? 0 : n;
+            if (l->tag == 0) return i;
+            return -1;
+        }
+        if (l->tag == 0) return -1;
+        l->tag = 0;
+    }
+    return -1;
+}
+
+/* Text before any tag: what does not begin as a header is shown. */
+static void look_first(struct harmony_look *l, const char *text, size_t n, bool over) {
+    static const char to[] = "to=";
+    size_t at = 0, k = 0;
+    while (at < n && memchr(" \t\r\n", text[at], 4) != NULL) at++;
+    while (at + k < n && k < 3 && text[at + k] == to[k]) k++;
+    if (k == 3)
+        l->state = LOOK_HEADER;
+    else if (at + k < n || (over && n > 0))
+        l->state = LOOK_TEXT;
+}
+
+bool harmony_look_next(struct harmony_look *l, const char *text, size_t n, bool over,
+                       struct harmony_span *out) {
+    for (;;) {
+        const bool more = l->taken < n;
+        const int tag = more ? look_byte(l, text) : -1;
+        if (more && tag < 0) continue;
+        const size_t to = tag >= 0 ? l->taken - strlen(harmony_tags[tag]) : over ? n : n - l->tag;
+        if (l->state == LOOK_FIRST) look_first(l, text, to, over);
+        const bool seen = l->state == LOOK_TEXT && l->from < to;
+        if (seen) *out = (struct harmony_span){l->from, to, l->fresh};
+        if (seen) l->fresh = false;
+        if (l->state == LOOK_TEXT) l->from = to > l->from ? to : l->from;
+        if (tag >= 0) look_tag(l, tag, text);
+        if (seen) return true;
+        if (!more) return false;
+    }
 }
 
 bool harmony_failed(const struct harmony *h) {

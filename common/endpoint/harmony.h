@@ -37,6 +37,33 @@ enum harmony_state {
     HARMONY_BETWEEN, /* after a message: nothing counts before the next begins */
 };
 
+/* What a prompt leaves open: HARMONY_HEADER: one of which no more than the role is written;
+ * HARMONY_THINKING, HARMONY_CONTENT: such a message. s: its end, from its last <|start|> on or from
+ * before that; without one it is content. */
+enum harmony_state harmony_opened(const char *s, size_t n);
+
+/* Which bytes of an answer are text of messages that clients see: where stop strings are looked
+ * for. Tags and headers are not, nor is thinking that nobody is shown. Text before any tag is, but
+ * for what may begin a header ("to="). */
+struct harmony_look {
+    enum { LOOK_FIRST, LOOK_HEADER, LOOK_BETWEEN, LOOK_TEXT } state;
+    bool no_thinking; /* it is not shown */
+    bool fresh;       /* the next span begins a message, or goes on behind a tag in one */
+    size_t taken;     /* bytes looked at */
+    size_t header;    /* where the header began */
+    size_t from;      /* LOOK_TEXT: text is told up to here */
+    size_t tag;       /* bytes at the end that may begin a tag */
+};
+struct harmony_span {
+    size_t from, to;
+    bool fresh; /* what ended before it is none of its text */
+};
+void harmony_look_init(struct harmony_look *l, enum harmony_state opened, bool no_thinking);
+/* The next span of text[0 .. n), of which what was looked at has not changed; over: nothing
+ * follows. False: there is none. */
+bool harmony_look_next(struct harmony_look *l, const char *text, size_t n, bool over,
+                       struct harmony_span *out);
+
 struct harmony {
     enum harmony_state state;
     bool tagged;       /* a tag has come, or the prompt has it: a header is no plain text */
@@ -54,8 +81,8 @@ struct harmony {
 /* The strings with a meaning, which a detokeniser must let through. */
 extern const char *const harmony_tags[HARMONY_TAGS];
 
-/* open: the prompt has opened the message whose content goes on. */
-void harmony_init(struct harmony *h, bool open);
+/* opened: as harmony_opened() says; the answer goes on with the message. */
+void harmony_init(struct harmony *h, enum harmony_state opened);
 void harmony_fini(struct harmony *h);
 /* calls: takes content and calls; NULL: content is appended to *content, and calls are content. */
 void harmony_feed(struct harmony *h, const char *s, size_t n, struct tool_parse *calls,

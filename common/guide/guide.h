@@ -12,8 +12,9 @@
  *   {"type":"sequence","items":[guide,..]}
  *   {"type":"any_of","items":[guide,..]}
  *   {"type":"repeat","item":guide,"min":0,"max":n,"separator":guide}   max, separator optional
- *   {"type":"after","text":"..","budget":k,"then":guide}   free text up to and with `text`, which
- * is forced after k tokens; then the guide, or free text. budget and then optional
+ *   {"type":"after","text":"..","never":["..",..],"budget":k,"then":guide}   free text, in which
+ * none of `never` may be, up to and with `text`, which is forced after k tokens; then the guide, or
+ * free text. never, budget and then optional
  *
  * Thread: a vocabulary is read-only after creation. A compiled guide may be used by any number of
  * threads (a lock inside guards its caches). Compiling takes milliseconds to about a second: text

@@ -1,11 +1,13 @@
 /* guide_text: the guide's own JSON: what kinds there are, and how they are put together. */
+#include <stdlib.h>
 #include <string.h>
 #include "common/guide/grow.h"
 #include "common/guide/guide.h"
 #include "common/guide/guide_build.h"
 #include "proto/json.h"
 
-enum { ITEMS_MAX = 65536 };
+/* MARKS_BYTES_MAX: of all texts of an "after", special tokens as their bytes. */
+enum { ITEMS_MAX = 65536, NEVER_MAX = 16, MARKS_BYTES_MAX = 4096 };
 
 static enum err emit_guide(struct build *b, struct nfa *a, int32_t from, int32_t to,
                            const struct json_value *v);
@@ -149,75 +151,171 @@ static bool mark_bytes(struct build *b, const char *s, size_t n, struct buf *out
     return !out->failed;
 }
 
-/* Where reading byte c leads when the first k bytes of the mark were just read: the longest
- * beginning of the mark that is an end of what was read (Knuth, Morris and Pratt). fail: [n]. */
-static int kmp_next(const uint8_t *mark, const int *fail, int k, uint8_t c) {
-    while (k > 0 && mark[k] != c) k = fail[k];
-    return mark[k] == c ? k + 1 : 0;
+/* The mark, then what may never be (Aho and Corasick 1975): node k up to the mark's length n stands
+ * for its first k bytes. */
+struct marks {
+    int n, n_nodes;
+    int (*next)[256]; /* the node for what was read with one byte more */
+    int *fail;        /* the longest other beginning of a text that is an end of this one */
+    uint8_t *kind;    /* MARK_.. */
+    int *on;          /* the longest beginning of the mark that is an end of it */
+};
+enum { MARK_NONE, MARK_END, MARK_NEVER };
+
+static void marks_fini(struct marks *m) {
+    free(m->next);
+    free(m->fail);
+    free(m->kind);
+    free(m->on);
 }
 
-/* States 0..n: so much of the mark was read; the last is the end. The forced chain spells the rest
- * of it. Bytes outside UTF-8 stand for special tokens and are read as they come. */
-static enum err define_after(struct build *b, int32_t rule, const uint8_t *mark, int n,
-                             int64_t budget) {
-    struct net *g = &b->net;
-    int32_t first = (int32_t)g->n_states, forced = first + n;
-    int *fail = calloc((size_t)n + 1, sizeof(*fail));
-    enum err e = ERR_OK;
-    if (fail == NULL) return net_fail(g, ERR_NO_MEMORY);
-    for (int i = 1; i < n; i++) {
-        int k = i > 1 ? fail[i - 1] : 0;
-        if (i > 1) {
-            while (k > 0 && mark[k] != mark[i - 1]) k = fail[k];
-            if (mark[k] == mark[i - 1]) k++;
-        }
-        fail[i] = k;
+static bool marks_init(struct marks *m, size_t n_nodes_max) {
+    *m = (struct marks){.n_nodes = 1};
+    m->next = calloc(n_nodes_max, sizeof(*m->next));
+    m->fail = calloc(n_nodes_max, sizeof(*m->fail));
+    m->kind = calloc(n_nodes_max, sizeof(*m->kind));
+    m->on = calloc(n_nodes_max, sizeof(*m->on));
+    return m->next != NULL && m->fail != NULL && m->kind != NULL && m->on != NULL;
+}
+
+static void marks_add(struct marks *m, const uint8_t *s, size_t n, uint8_t kind) {
+    int at = 0;
+    for (size_t i = 0; i < n; i++) {
+        int *to = &m->next[at][s[i]];
+        if (*to == 0) *to = m->n_nodes++;
+        at = *to;
     }
-    for (int i = 0; i <= 2 * n; i++)
-        if (net_state(g, i == 2 * n) < 0) e = ERR_TOO_LARGE;
-    int32_t end = forced + n;
-    if (e == ERR_OK) g->rules[rule].start = first;
-    for (int k = 0; k < n && e == ERR_OK; k++) {
-        int run = 0; /* bytes run..c lead to the same state */
-        for (int c = 1; c <= 256 && e == ERR_OK; c++) {
-            int to = kmp_next(mark, fail, k, (uint8_t)run);
-            if (c < 256 && kmp_next(mark, fail, k, (uint8_t)c) == to) continue;
-            e = net_edge(g, first + k, (uint32_t)run, (uint32_t)c - 1, to == n ? end : first + to);
-            run = c;
+    if (m->kind[at] == MARK_NONE) m->kind[at] = kind;
+}
+
+/* Children become transitions, the shorter texts first. */
+static bool marks_link(struct marks *m) {
+    int *queue = calloc((size_t)m->n_nodes, sizeof(*queue)), n_queue = 1;
+    if (queue == NULL) return false;
+    for (int q = 0; q < n_queue; q++) {
+        const int at = queue[q], fail = m->fail[at];
+        if (m->kind[fail] == MARK_END || m->kind[at] == MARK_NONE) m->kind[at] = m->kind[fail];
+        m->on[at] = at <= m->n ? at : m->on[fail];
+        for (int c = 0; c < 256; c++) {
+            const int to = m->next[at][c], other = at > 0 ? m->next[fail][c] : 0;
+            if (to == 0) {
+                m->next[at][c] = other;
+                continue;
+            }
+            m->fail[to] = other;
+            queue[n_queue++] = to;
         }
-        if (e == ERR_OK)
-            e = net_edge(g, forced + k, mark[k], mark[k], k + 1 == n ? end : forced + k + 1);
+    }
+    free(queue);
+    return true;
+}
+
+/* The edges of one node: to the end, to where a beginning of a mark was read, nowhere where
+ * something would be that may not. id: the states of nodes, counted from first. */
+static enum err mark_edges(struct net *g, const struct marks *m, int node, const int32_t *id,
+                           int32_t end) {
+    enum err e = ERR_OK;
+    int run = 0; /* bytes run..c lead to the same node */
+    for (int c = 1; c <= 256 && e == ERR_OK; c++) {
+        const int to = m->next[node][run];
+        if (c < 256 && m->next[node][c] == to) continue;
+        if (m->kind[to] != MARK_NEVER)
+            e = net_edge(g, id[node], (uint32_t)run, (uint32_t)c - 1,
+                         m->kind[to] == MARK_END ? end : id[to]);
+        run = c;
+    }
+    return e;
+}
+
+/* A state for each node at which the text goes on, then the forced chain, which spells the rest of
+ * the mark. Bytes outside UTF-8 stand for special tokens and are read as they come. */
+static enum err define_after(struct build *b, int32_t rule, const struct marks *m,
+                             const uint8_t *mark, int64_t budget) {
+    struct net *g = &b->net;
+    int32_t first = (int32_t)g->n_states, n_free = 0;
+    int32_t *id = calloc((size_t)m->n_nodes, sizeof(*id));
+    enum err e = ERR_OK;
+    if (id == NULL) return net_fail(g, ERR_NO_MEMORY);
+    for (int i = 0; i < m->n_nodes; i++)
+        if (m->kind[i] == MARK_NONE) id[i] = first + n_free++;
+    const int32_t forced = first + n_free, end = forced + m->n;
+    for (int i = 0; i <= n_free + m->n; i++)
+        if (net_state(g, i == n_free + m->n) < 0) e = ERR_TOO_LARGE;
+    if (e == ERR_OK) g->rules[rule].start = first;
+    for (int k = 0; k < m->n && e == ERR_OK; k++)
+        e = net_edge(g, forced + k, mark[k], mark[k], k + 1 == m->n ? end : forced + k + 1);
+    for (int i = 0; i < m->n_nodes && e == ERR_OK; i++) {
+        if (m->kind[i] != MARK_NONE) continue;
+        e = mark_edges(g, m, i, id, end);
         if (e != ERR_OK || budget < 0) continue;
         if (!GROW(g->budgets, g->n_budgets, g->cap_budgets)) {
             e = ERR_NO_MEMORY;
             break;
         }
-        g->budgets[g->n_budgets++] =
-            (struct net_budget){.state = first + k, .twin = forced + k, .budget = (int32_t)budget};
+        g->budgets[g->n_budgets++] = (struct net_budget){
+            .state = id[i], .twin = forced + m->on[i], .budget = (int32_t)budget};
     }
-    free(fail);
+    free(id);
     return net_fail(g, e);
+}
+
+/* One more text of the free text, as bytes; adds to *total. */
+static enum err get_mark(struct build *b, const char *s, size_t n, struct buf *out, size_t *total) {
+    if (n < 1 || n > 1024) return invalid(b, "the texts of after must have 1 to 1024 bytes each");
+    if (!mark_bytes(b, s, n, out)) return net_fail(&b->net, ERR_NO_MEMORY);
+    *total += out->len;
+    return *total <= MARKS_BYTES_MAX ? ERR_OK : invalid(b, "the texts of after are too long");
+}
+
+/* The texts of v, and their automaton. mark: the bytes of the first. */
+static enum err read_marks(struct build *b, const struct json_value *v, struct marks *m,
+                           struct buf *mark) {
+    struct buf never[NEVER_MAX] = {{0}};
+    struct json_value *list = NULL;
+    const char *s;
+    size_t n, total = 0;
+    enum json_got g = json_get_arr(v, "never", &list);
+    const size_t n_never = g == JSON_OK ? json_arr_len(list) : 0;
+    enum err e = get_text(b, v, "text", &s, &n);
+    if (e == ERR_OK && ((g != JSON_OK && g != JSON_ABSENT) || n_never > NEVER_MAX))
+        e = invalid(b, "never must be an array of up to 16 texts");
+    if (e == ERR_OK) e = get_mark(b, s, n, mark, &total);
+    for (size_t i = 0; i < n_never && e == ERR_OK; i++) {
+        if (json_as_str(json_arr_at(list, i), &s, &n) != JSON_OK)
+            e = invalid(b, "an item of never is no text");
+        else
+            e = get_mark(b, s, n, &never[i], &total);
+    }
+    if (e == ERR_OK && !marks_init(m, total + 1)) e = net_fail(&b->net, ERR_NO_MEMORY);
+    if (e == ERR_OK) {
+        m->n = (int)mark->len;
+        marks_add(m, (const uint8_t *)mark->data, mark->len, MARK_END);
+        for (size_t i = 0; i < n_never; i++)
+            marks_add(m, (const uint8_t *)never[i].data, never[i].len, MARK_NEVER);
+        if (!marks_link(m)) e = net_fail(&b->net, ERR_NO_MEMORY);
+    }
+    if (e == ERR_OK) /* else free text could go on, but never end */
+        for (int k = 1; k < m->n; k++)
+            if (m->kind[k] != MARK_NONE) e = invalid(b, "a text of never is within that of after");
+    for (size_t i = 0; i < NEVER_MAX; i++) buf_free(&never[i]);
+    return e;
 }
 
 static enum err emit_after(struct build *b, struct nfa *a, int32_t from, int32_t to,
                            const struct json_value *v) {
     struct json_value *then;
     struct buf mark = BUF_INIT;
-    const char *s;
-    size_t n;
+    struct marks m = {0};
     int64_t budget = -1;
     int32_t rule, done = nfa_state(a);
-    enum err e = get_text(b, v, "text", &s, &n);
-    if (e != ERR_OK) return e;
-    if (n < 1 || n > 1024) return invalid(b, "the text of after must have 1 to 1024 bytes");
+    enum err e = ERR_OK;
     if (json_get_i64(v, "budget", &budget) == JSON_WRONG_TYPE || budget > INT32_MAX)
         return invalid(b, "budget must be an integer up to 2147483647");
     rule = net_rule(&b->net, "free text");
-    if (rule < 0 || !mark_bytes(b, s, n, &mark)) {
-        buf_free(&mark);
-        return net_fail(&b->net, ERR_NO_MEMORY);
-    }
-    e = define_after(b, rule, (const uint8_t *)mark.data, (int)mark.len, budget);
+    if (rule < 0) return net_fail(&b->net, ERR_NO_MEMORY);
+    e = read_marks(b, v, &m, &mark);
+    if (e == ERR_OK) e = define_after(b, rule, &m, (const uint8_t *)mark.data, budget);
+    marks_fini(&m);
     buf_free(&mark);
     nfa_call(a, from, rule, done);
     if (e != ERR_OK) return e;

@@ -30,8 +30,8 @@ static void check_channels(const struct tool_parse_opts *opts, const char *text,
     if (with_calls &&
         ((p = tool_parse_create(opts)) == NULL || (q = tool_parse_create(opts)) == NULL))
         abort();
-    harmony_init(&whole, open);
-    harmony_init(&bytes, open);
+    harmony_init(&whole, open ? HARMONY_CONTENT : HARMONY_HEADER);
+    harmony_init(&bytes, open ? HARMONY_CONTENT : HARMONY_HEADER);
     harmony_feed(&whole, text, n, p, &a);
     for (size_t i = 0; i < n; i++) harmony_feed(&bytes, text + i, 1, q, &b);
     harmony_finish(&whole, p, &a);

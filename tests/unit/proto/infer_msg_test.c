@@ -72,16 +72,32 @@ static struct infer_req *rnd_req(void) {
     q->answer.errors = (enum api_errors)rnd_to(API_ERRORS_COUNT);
     q->head.created_unix_s = (int64_t)rnd();
     q->head.arrival_us = rnd();
-    bool *const bools[] = {
-        &q->answer.stream,           &q->head.is_recompute,     &q->answer.include_stop,
-        &q->answer.skip_special,     &q->answer.details,        &q->answer.decoder_input_details,
-        &q->answer.return_full_text, &q->answer.perf_stat,      &q->answer.echo,
-        &q->answer.root_array,       &q->answer.include_usage,  &q->answer.include_usage_set,
-        &q->answer.continuous_usage, &q->answer.seed_given,     &q->answer.top_tokens,
-        &q->answer.parallel_tools,   &q->answer.tools_forced,   &q->answer.reasoning,
-        &q->answer.thinking_open,    &q->answer.drop_reasoning, &q->sampling.do_sample,
-        &q->sampling.ignore_eos,     &q->sampling.logprobs,     &q->sampling.prompt_logprobs,
-        &q->answer.prompt_only};
+    bool *const bools[] = {&q->answer.stream,
+                           &q->head.is_recompute,
+                           &q->answer.include_stop,
+                           &q->answer.skip_special,
+                           &q->answer.details,
+                           &q->answer.decoder_input_details,
+                           &q->answer.return_full_text,
+                           &q->answer.perf_stat,
+                           &q->answer.echo,
+                           &q->answer.root_array,
+                           &q->answer.include_usage,
+                           &q->answer.include_usage_set,
+                           &q->answer.continuous_usage,
+                           &q->answer.seed_given,
+                           &q->answer.top_tokens,
+                           &q->answer.parallel_tools,
+                           &q->answer.tools_forced,
+                           &q->answer.reasoning,
+                           &q->answer.thinking_open,
+                           &q->answer.analysis_open,
+                           &q->answer.drop_reasoning,
+                           &q->sampling.do_sample,
+                           &q->sampling.ignore_eos,
+                           &q->sampling.logprobs,
+                           &q->sampling.prompt_logprobs,
+                           &q->answer.prompt_only};
     for (size_t i = 0; i < sizeof(bools) / sizeof(bools[0]); i++) *bools[i] = rnd_bool();
     if (rnd_bool()) {
         q->answer.text_len = rnd_to(50);
@@ -224,6 +240,7 @@ static void same_req(const struct infer_req *a, const struct infer_req *b) {
                 a->answer.tools_forced == b->answer.tools_forced &&
                 a->answer.reasoning == b->answer.reasoning &&
                 a->answer.thinking_open == b->answer.thinking_open &&
+                a->answer.analysis_open == b->answer.analysis_open &&
                 a->answer.drop_reasoning == b->answer.drop_reasoning);
     assert_true((a->answer.text == NULL) == (b->answer.text == NULL));
     assert_int_equal(a->answer.text_len, b->answer.text_len);

@@ -12,7 +12,9 @@
 #define TOOLS            ",'tools':[" TOOL("f", "") "," TOOL("g", ",'parameters':{'type':'object'}") "]"
 #define OPEN_TEMPLATE    ",'chat_template':'{{ messages[0].content }}<think>\\n'"
 #define OURS_TEMPLATE    ",'chat_template':'{{ messages[0].content }}<|start|>assistant'"
-#define SHUT_TEMPLATE    ",'chat_template':'{{ messages[0].content }}<think>\\n\\n</think>\\n\\n'"
+#define ANALYSIS_TEMPLATE                                                                          \
+    ",'chat_template':'{{ messages[0].content }}<|start|>assistant<|channel|>analysis<|message|>'"
+#define SHUT_TEMPLATE ",'chat_template':'{{ messages[0].content }}<think>\\n\\n</think>\\n\\n'"
 
 enum { SCRIPT_MAX = 512 };
 
@@ -125,6 +127,36 @@ static const struct scene scenes[] = {
      "'content':'so','reasoning_content':'a\\nb','tool_calls':[]", "stop", 97},
     {"harmony", NULL, OURS_TEMPLATE, "no header",
      "'content':'no header','reasoning_content':null,'tool_calls':[]", "stop", -1},
+    /* the prompt itself has opened the thinking */
+    {"harmony", NULL, ANALYSIS_TEMPLATE,
+     "why<|end|><|start|>assistant<|channel|>final<|message|>so",
+     "'content':'so','reasoning_content':'why','tool_calls':[]", "stop", 3},
+    {"harmony", NULL, ANALYSIS_TEMPLATE,
+     "a<|end|><|start|>assistant<|channel|>analysis<|message|>b<|channel|>final<|message|>so",
+     "'content':'so','reasoning_content':'a\\nb','tool_calls':[]", "stop", 57},
+    /* stops count in what is shown of a message, not in tags, headers or over their ends */
+    {"harmony", NULL, OURS_TEMPLATE ",'stop':'channel'",
+     "<|channel|>analysis<|message|>why<|end|><|start|>assistant<|channel|>final<|message|>the "
+     "channel is",
+     "'content':'the ','reasoning_content':'why','tool_calls':[]", "stop", 33},
+    {"harmony", NULL, OURS_TEMPLATE ",'stop':['whyso','|>','why<','assistant','final','>so']",
+     "<|channel|>analysis<|message|>why<|end|><|start|>assistant<|channel|>final<|message|>so",
+     "'content':'so','reasoning_content':'why','tool_calls':[]", "stop", 33},
+    {"harmony", NULL, OURS_TEMPLATE ",'stop':'<|x'", "<|channel|>final<|message|>a <|<|xy",
+     "'content':'a <|','reasoning_content':null,"
+     "'tool_calls':[]",
+     "stop", -1},
+    {"harmony", NULL, ",'include_reasoning':false,'stop':'h'" OURS_TEMPLATE,
+     "<|channel|>analysis<|message|>why<|end|><|start|>assistant<|channel|>final<|message|>oh so",
+     "'content':'o','tool_calls':[]", "stop", 33},
+    {"harmony", NULL, ",'include_reasoning':false,'stop':'h'" ANALYSIS_TEMPLATE,
+     "why<|end|><|start|>assistant<|channel|>final<|message|>oh so",
+     "'content':'o','tool_calls':[]", "stop", 3},
+    {"harmony", NULL, OURS_TEMPLATE ",'stop':'er'", "no header",
+     "'content':'no head','reasoning_content':null,'tool_calls':[]", "stop", -1},
+    {"harmony", NULL, TOOLS OURS_TEMPLATE ",'stop':'to='",
+     " to=functions.f<|channel|>commentary<|message|>{\"a\": 1}",
+     "'content':'','reasoning_content':null,'tool_calls':[" JSON_F "]", "tool_calls", -1},
     /* both: calls are looked for in the content only */
     {"hermes", "qwen3", TOOLS, "<think>" CALL_F "</think>\n\n" CALL_F,
      "'content':'','reasoning_content':'<tool_call>{\\'name\\':\\'f\\',\\'arguments\\':{\\'a\\': "
@@ -481,6 +513,10 @@ static void test_null_content(void **state) {
 #define LINES    "{'type':'regex','value':'\\\\n{0,2}'}"
 #define BUDGET   ",'chat_template_kwargs':{'enable_thinking':true,'thinking_budget':5}"
 
+#define THOUGHT(more)                                                                              \
+    "{'type':'after','text':'<|end|>','never':['<|start|>','<|message|>','<|channel|>',"           \
+    "'<|constrain|>','<|return|>','<|call|>']," more "}"
+
 static const struct guide_row {
     const char *tools, *thinking, *more, *guide; /* guide NULL: none */
 } guides[] = {
@@ -494,15 +530,22 @@ static const struct guide_row {
     {"mistral", NULL, TOOLS NAMED_F, SEQ(LIT("[TOOL_CALLS][") "," ANY(MISTRAL("f")) "," LIT("]"))},
     {"llama4", NULL, TOOLS NAMED_F, SEQ(ANY(LLAMA("f")))},
     {"chatglm", NULL, TOOLS NAMED_F, SEQ(ANY(SEQ(LIT("f") "," LIT("\\n") "," OBJ)))},
-    {"harmony", NULL, TOOLS OURS_TEMPLATE REQUIRED,
-     ANY(SEQ(ANY(CHANNEL("f") "," CHANNEL("g"))) "," SEQ(
-         LIT("<|channel|>analysis<|message|>") ",{'type':'after','text':'<|end|>','then':" SEQ(
-             LIT("<|start|>assistant") "," SEQ(ANY(CHANNEL("f") "," CHANNEL("g")))) "}"))},
+    {
+        "harmony",
+        NULL,
+        TOOLS OURS_TEMPLATE REQUIRED,
+        ANY(SEQ(ANY(CHANNEL("f") "," CHANNEL("g"))) "," SEQ(
+            LIT("<|channel|>analysis<|message|>") "," THOUGHT("'then':" SEQ(
+                LIT("<|start|>assistant") "," SEQ(ANY(CHANNEL("f") "," CHANNEL("g"))))))),
+    },
+    {"harmony", NULL, ANALYSIS_TEMPLATE FORMAT,
+     THOUGHT("'then':" SEQ(LIT("<|start|>assistant") "," FINAL))},
+    {"harmony", NULL, ANALYSIS_TEMPLATE FORMAT BUDGET,
+     THOUGHT("'budget':5,'then':" SEQ(LIT("<|start|>assistant") "," FINAL))},
+    {"harmony", NULL, ANALYSIS_TEMPLATE, NULL},
     {"harmony", NULL, OURS_TEMPLATE FORMAT,
-     ANY(FINAL
-         "," SEQ(LIT("<|channel|>analysis<|message|>") ",{'type':'after','text':'<|end|>',"
-                                                       "'then':" SEQ(LIT(
-                                                           "<|start|>assistant") "," FINAL) "}"))},
+     ANY(FINAL "," SEQ(LIT("<|channel|>analysis<|message|>") "," THOUGHT(
+         "'then':" SEQ(LIT("<|start|>assistant") "," FINAL))))},
     {"harmony", NULL, FORMAT, "{'type':'json_object'}"},
     /* not forced: the format is that of plain content, arguments are any object */
     {"llama3", NULL, ",'tools':[" TOOL("f", ",'parameters':{'nonsense':1}") "]" FORMAT,

@@ -85,7 +85,7 @@ static void check(const struct row *r, int cut) {
     struct buf unused = BUF_INIT, said = BUF_INIT;
     struct harmony h;
     assert_non_null(calls);
-    harmony_init(&h, r->open);
+    harmony_init(&h, r->open ? HARMONY_CONTENT : HARMONY_HEADER);
     feed(&h, r->text, cut, calls, &unused);
     for (size_t i = 0; i < tool_parse_n_calls(calls); i++) {
         const struct tool_call *c = tool_parse_call(calls, i);
@@ -113,7 +113,7 @@ static void test_without_calls(void **state) {
     struct buf content = BUF_INIT;
     struct harmony h;
     (void)state;
-    harmony_init(&h, false);
+    harmony_init(&h, HARMONY_HEADER);
     feed(&h, ANALYSIS "why" NEXT CALL_F, 1, NULL, &content);
     assert_string_equal(text_of(&h.text), "why");
     assert_string_equal(text_of(&content), "{\"a\": 1}");
@@ -127,7 +127,7 @@ static void test_a_header_has_an_end(void **state) {
     (void)state;
     for (int i = 0; i < HARMONY_HEADER_BYTES_MAX + 500; i++) buf_putc(&text, 'x');
     buf_putc(&text, '\0');
-    harmony_init(&h, false);
+    harmony_init(&h, HARMONY_HEADER);
     feed(&h, text.data, 7, NULL, &content);
     assert_int_equal(content.len, HARMONY_HEADER_BYTES_MAX + 500);
     assert_true(h.header.len <= HARMONY_HEADER_BYTES_MAX);
@@ -155,7 +155,7 @@ static void test_a_long_header_keeps_its_channel(void **state) {
         buf_puts(&text, longs[i].before);
         for (; pad > 0; pad--) buf_putc(&text, 'x');
         buf_printf(&text, "%ssecret" NEXT FINAL "so", longs[i].after);
-        harmony_init(&h, false);
+        harmony_init(&h, HARMONY_HEADER);
         feed(&h, text.data, 7, NULL, &content);
         assert_string_equal(text_of(&h.text), longs[i].thinking ? "secret" : "");
         assert_string_equal(text_of(&content), longs[i].thinking ? "so" : "secret\nso");
@@ -165,10 +165,87 @@ static void test_a_long_header_keeps_its_channel(void **state) {
     }
 }
 
+static void test_what_a_prompt_opens(void **state) {
+    static const struct {
+        const char *prompt;
+        enum harmony_state opened;
+    } prompts[] = {
+        {"<|start|>user<|message|>hi<|end|><|start|>assistant", HARMONY_HEADER},
+        {"<|start|>assistant \n", HARMONY_HEADER},
+        {"<|start|>assistant<|channel|>analysis<|message|>", HARMONY_THINKING},
+        {"<|start|>assistant<|channel|>analysis<|message|>I see <|end", HARMONY_THINKING},
+        {"<|start|>assistant<|channel|>analysis<|message|>I see<|end|>", HARMONY_CONTENT},
+        {"<|start|>assistant<|channel|>analysis<|message|>x<|end|><|start|>assistant",
+         HARMONY_HEADER},
+        {"<|start|>assistant<|channel|>final<|message|>So", HARMONY_CONTENT},
+        {"<|start|>assistant<|channel|>commentary to=functions.f<|message|>{", HARMONY_CONTENT},
+        {"<|start|>user<|message|>analysis", HARMONY_CONTENT},
+        {"<|channel|>analysis<|message|>", HARMONY_CONTENT}, /* of no message that was begun */
+        {"hi", HARMONY_CONTENT},
+        {"", HARMONY_CONTENT},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(prompts) / sizeof(prompts[0]); i++)
+        if (harmony_opened(prompts[i].prompt, strlen(prompts[i].prompt)) != prompts[i].opened)
+            fail_msg("%s", prompts[i].prompt);
+}
+
+/* What is seen of a text, spans parted by "|" where they do not go on with one another. */
+static void look(const char *text, enum harmony_state opened, bool no_thinking, size_t step,
+                 struct buf *out) {
+    struct harmony_look l;
+    struct harmony_span s;
+    const size_t len = strlen(text);
+    harmony_look_init(&l, opened, no_thinking);
+    buf_clear(out);
+    buf_puts(out, "");
+    for (size_t n = 0; n <= len; n = n < len && n + step > len ? len : n + step) {
+        while (harmony_look_next(&l, text, n, n == len, &s)) {
+            if (s.fresh) buf_putc(out, '|');
+            buf_append(out, text + s.from, s.to - s.from);
+        }
+        if (n == len) break;
+    }
+}
+
+static void test_what_is_seen(void **state) {
+    static const struct {
+        const char *text, *seen, *seen_without_thinking;
+        enum harmony_state opened;
+    } texts[] = {
+        {ANALYSIS "why" NEXT FINAL "so<|return|>", "|why|so", "|so", HARMONY_HEADER},
+        {"why" NEXT FINAL "so", "why|so", "|so", HARMONY_THINKING},
+        {"on" NEXT FINAL "so", "on|so", "on|so", HARMONY_CONTENT},
+        {ANALYSIS "a" FINAL "b", "|a|b", "|b", HARMONY_HEADER},
+        {ANALYSIS "why" NEXT CALL_F, "|why|{\"a\": 1}", "|{\"a\": 1}", HARMONY_HEADER},
+        {"<|channel|>analysis to=functions.f<|message|>{}", "|{}", "|{}", HARMONY_HEADER},
+        {"<|channel|>analysts<|message|>x", "|x", "|x", HARMONY_HEADER},
+        {" to=functions.g<|channel|>commentary<|message|>{}", "|{}", "|{}", HARMONY_HEADER},
+        {"plain text", "plain text", "plain text", HARMONY_HEADER},
+        {" to", " to", " to", HARMONY_HEADER},
+        {"to=x", "", "", HARMONY_HEADER},
+        {FINAL "a < b <| <|chan", "|a < b <| <|chan", "|a < b <| <|chan", HARMONY_HEADER},
+        {FINAL "a<|end|>lost<|start|>assistant" FINAL "b", "|a|b", "|a|b", HARMONY_HEADER},
+        {"", "", "", HARMONY_HEADER},
+    };
+    struct buf out = BUF_INIT;
+    (void)state;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+        for (size_t step = 1; step < 60; step += step < 5 ? 1 : 27) {
+            look(texts[i].text, texts[i].opened, false, step, &out);
+            assert_string_equal(text_of(&out), texts[i].seen);
+            look(texts[i].text, texts[i].opened, true, step, &out);
+            assert_string_equal(text_of(&out), texts[i].seen_without_thinking);
+        }
+    buf_free(&out);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_without_calls),
+        cmocka_unit_test(test_what_a_prompt_opens),
+        cmocka_unit_test(test_what_is_seen),
         cmocka_unit_test(test_a_header_has_an_end),
         cmocka_unit_test(test_a_long_header_keeps_its_channel),
     };

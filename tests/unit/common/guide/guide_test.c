@@ -393,6 +393,15 @@ static void texts_are_accepted_or_not(void **state) {
          "ababab!", false},
         {"{\"type\":\"after\",\"text\":\"aab\",\"then\":{\"type\":\"literal\",\"value\":\"!\"}}",
          "xaaaab!", true},
+#define AFTER_NEVER                                                                                \
+    "{\"type\":\"after\",\"text\":\"<|e\",\"never\":[\"<|c\",\"b\",\"xyx\"],\"then\":{\"type\":"   \
+    "\"literal\",\"value\":\"!\"}}"
+        {AFTER_NEVER, "a <|<|e!", true},
+        {AFTER_NEVER, "a <||c xyyx<|e!", true},
+        {AFTER_NEVER, "a <|c<|e!", false},
+        {AFTER_NEVER, "xxyx<|e!", false},
+        {AFTER_NEVER, "ab<|e!", false},
+        {AFTER_NEVER, "a", false},
     };
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
         struct guide *g = compile(&fx, table[i].guide);
@@ -414,6 +423,14 @@ static void what_is_wrong_is_said(void **state) {
     static const struct refusal table[] = {
         {"{\"type\":\"json_object\"", ERR_BAD_JSON, "byte"},
         {"[]", ERR_INVALID, "must be an object with a type"},
+        {"{\"type\":\"after\",\"text\":\"abc\",\"never\":[\"b\"]}", ERR_INVALID,
+         "a text of never is within that of after"},
+        {"{\"type\":\"after\",\"text\":\"abc\",\"never\":\"x\"}", ERR_INVALID,
+         "never must be an array of up to 16 texts"},
+        {"{\"type\":\"after\",\"text\":\"abc\",\"never\":[1]}", ERR_INVALID,
+         "an item of never is no text"},
+        {"{\"type\":\"after\",\"text\":\"abc\",\"never\":[\"\"]}", ERR_INVALID,
+         "the texts of after must have 1 to 1024 bytes each"},
         {"{\"type\":\"poem\"}", ERR_INVALID, "unknown type 'poem'"},
         {"{\"type\":\"choice\",\"value\":[]}", ERR_INVALID, "choice"},
         {REGEX("a(b"), ERR_INVALID, "')' is missing"},
