@@ -130,6 +130,11 @@ static enum err read_architecture(struct conf_reader *r, const struct family *f,
 
 static enum err refuse_family(struct conf_reader *r, const char *got) {
     char allowed[160];
+    const char *lacks = got != NULL ? family_lacks(got, strlen(got)) : NULL;
+    if (lacks != NULL)
+        return err_set(r->eb, ERR_BAD_FILE,
+                       "%s: %smodel_type \"%.60s\" is not supported: it has %s", r->file, r->prefix,
+                       got, lacks);
     snprintf(allowed, sizeof(allowed), "one of those in docs/models.md%s%s%s",
              got != NULL ? ", the nearest is \"" : "", got != NULL ? family_nearest(got) : "",
              got != NULL ? "\"" : "");

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "common/base/near_text.h"
+#include "common/engine/model_families.h"
 #include "common/engine/tensor_type.h"
 
 enum { KEY_BYTES = 128 };
@@ -297,6 +298,12 @@ static const struct arch *arch_of(const struct gguf *g, struct errbuf *eb) {
             least = d;
             near = archs[i].name;
         }
+    }
+    const char *lacks = s != NULL ? family_lacks(s, n) : NULL;
+    if (lacks != NULL) {
+        err_set(eb, ERR_BAD_FILE, "%s: general.architecture \"%.*s\" is not supported: it has %s",
+                gguf_name(g), n < 60 ? (int)n : 60, s, lacks);
+        return NULL;
     }
     err_set(eb, ERR_BAD_FILE,
             "%s: general.architecture must be one of those in docs/models.md, the nearest is "

@@ -487,6 +487,30 @@ static const struct family_wrapper wrappers[] = {
     {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text", "qwen2"},
 };
 
+static const char delta_net[] =
+    "layers of linear attention (gated delta net), whose recurrent state "
+    "no cache holds yet";
+static const char state_space[] =
+    "state-space layers (Mamba), whose recurrent state no cache holds yet";
+static const struct {
+    const char *name, *lacks; /* a name's beginning */
+} lacking[] = {
+    {"qwen3_next", delta_net},  {"qwen3next", delta_net},      {"qwen3_5", delta_net},
+    {"qwen35", delta_net},      {"kimi_linear", delta_net},    {"kimi-linear", delta_net},
+    {"mamba", state_space},     {"falcon_mamba", state_space}, {"falcon_h1", state_space},
+    {"falcon-h1", state_space}, {"jamba", state_space},        {"bamba", state_space},
+    {"zamba", state_space},     {"nemotron_h", state_space},   {"granitehybrid", state_space},
+    {"plamo2", state_space},
+};
+
+const char *family_lacks(const char *name, size_t n) {
+    for (size_t i = 0; i < sizeof(lacking) / sizeof(lacking[0]); i++) {
+        const size_t len = strlen(lacking[i].name);
+        if (n >= len && memcmp(name, lacking[i].name, len) == 0) return lacking[i].lacks;
+    }
+    return NULL;
+}
+
 const char *family_nearest(const char *name) {
     const size_t n = strlen(name), n_wrappers = sizeof(wrappers) / sizeof(wrappers[0]);
     const char *best = "";

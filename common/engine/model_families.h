@@ -149,6 +149,9 @@ struct family_wrapper {
 const struct family_wrapper *family_wrapper_find(const char *name); /* NULL: none of that name */
 
 const struct family *family_find(const char *name); /* NULL: none of that name */
+/* What models of that name, HuggingFace's or GGUF's, have that nobody computes here; NULL: nothing
+ * is known of it. */
+const char *family_lacks(const char *name, size_t n);
 /* Of all names, wrappers' too, the one most like it. */
 const char *family_nearest(const char *name);
 

@@ -41,6 +41,20 @@ static const char *find_root(const struct loader *l, const struct tensor_names *
     return names->roots[0];
 }
 
+static bool is_gate_or_up(const struct tensor_row *r) {
+    return r->is_matrix && (r->offset == offsetof(struct expert_weights, gate) ||
+                            r->offset == offsetof(struct expert_weights, up));
+}
+
+/* blk.N.ffn_gate_exps.weight is blk.N.ffn_gate.E.weight there. */
+static void single_name(struct slot *s, const struct tensor_row *r, const char *layer, int expert) {
+    static const char tail[] = "_exps";
+    const char *gguf = r->gguf != NULL ? r->gguf : "none", *at = strstr(gguf, tail);
+    const int stem = at != NULL ? (int)(at - gguf) : (int)strlen(gguf);
+    snprintf(s->file_name, sizeof(s->file_name), "%.32s%.*s.%d%.16s", layer, stem < 40 ? stem : 40,
+             gguf, expert, at != NULL ? at + sizeof(tail) - 1 : "");
+}
+
 static void name_slot(const struct loader *l, struct slot *s, const struct tensor_row *r, int layer,
                       int expert) {
     char prefix[NAME_BYTES] = "", gguf[NAME_BYTES] = "", row[NAME_BYTES];
@@ -57,7 +71,11 @@ static void name_slot(const struct loader *l, struct slot *s, const struct tenso
                  strncmp(l->root, part, sizeof(part) - 1) == 0 ? part : "", r->name + 1);
     else
         snprintf(s->name, sizeof(s->name), "%.24s%.32s%.48s", l->root, prefix, row);
-    if (tensor_source_is_gguf(l->files))
+    if (r->place == IN_EXPERTS && l->singles)
+        single_name(s, r, gguf, expert);
+    else if (r->place == IN_EXPERTS && l->fused && is_gate_or_up(r))
+        snprintf(s->file_name, sizeof(s->file_name), "%.32sffn_gate_up_exps.weight", gguf);
+    else if (tensor_source_is_gguf(l->files))
         snprintf(s->file_name, sizeof(s->file_name), "%.32s%.60s", gguf,
                  r->gguf != NULL ? r->gguf : "none");
     else
@@ -139,9 +157,11 @@ static void plan_part(struct loader *l, const struct tensor_row *r, int layer, i
     struct slot *s = add_slot(l, r, field);
     s->expert = r->place == IN_EXPERTS;
     s->narrow = r->is_matrix && is_narrow(r);
-    s->stack = s->expert && (gguf || is_stack(r)) ? c->experts.n : 0;
-    s->stack_rows = s->stack == 0 ? 0 : gguf ? s->n : rows_of_all(c, r);
-    s->part = own || (gguf && s->stack > 0) ? 0 : tensor_extent(c, r->from);
+    const bool fused = s->expert && l->fused && is_gate_or_up(r);
+    s->stack = s->expert && !l->singles && (gguf || is_stack(r)) ? c->experts.n : 0;
+    s->stack_rows = s->stack == 0 ? 0 : fused ? 2 * s->n : gguf ? s->n : rows_of_all(c, r);
+    s->part = own || (gguf && s->expert) ? 0 : tensor_extent(c, r->from);
+    if (fused && r->offset == offsetof(struct expert_weights, up)) s->part = s->n;
     s->from = expert * s->stack_rows + s->part;
     s->order = own ? IN_ORDER : r->order;
     s->turned = r->turned && !gguf;
@@ -197,10 +217,23 @@ static bool finds_stacks(const struct loader *l, const struct tensor_names *name
     return false;
 }
 
+/* Whether the first layer with experts has a tensor of that name. */
+static bool in_first_mixed(const struct loader *l, const char *name) {
+    char whole[NAME_BYTES];
+    struct tensor t;
+    int layer = 0;
+    while (layer < l->c->n_layers && !l->c->mixed[layer]) layer++;
+    snprintf(whole, sizeof(whole), "blk.%d.%s", layer, name);
+    return tensor_source_is_gguf(l->files) && layer < l->c->n_layers &&
+           tensor_source_find(l->files, whole, &t);
+}
+
 static void plan(struct loader *l) {
     const struct tensor_names *names = tensor_names_of(l->c);
     l->root = find_root(l, names);
     l->stacks = finds_stacks(l, names);
+    l->singles = in_first_mixed(l, "ffn_gate.0.weight");
+    l->fused = in_first_mixed(l, "ffn_gate_up_exps.weight");
     int first = 0;
     while (!tensor_row_in_layer(&names->rows[first])) plan_row(l, &names->rows[first++], 0);
     for (int layer = 0; layer < l->c->n_layers; layer++)

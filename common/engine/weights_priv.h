@@ -53,6 +53,8 @@ struct loader {
     struct tensor_source *files;
     const char *root; /* of the tensors' names */
     bool stacks;      /* HuggingFace's files have the experts of a layer in one tensor */
+    bool singles;     /* GGUF's have one for each, as older converters write them */
+    bool fused;       /* GGUF's have gate and up of all in one, gate's rows first */
     struct weights *w;
     struct slot *slots;
     int n_slots;

@@ -242,6 +242,9 @@ def refused(folder):
     ("llama4", {"rope_scaling": {"rope_type": "llama3", "factor": 16.0, "low_freq_factor": 2.0, "high_freq_factor": 1.0,
                                  "original_max_position_embeddings": 64}}, "high_freq_factor must be low_freq_factor or larger, got 1"),
     ("glm4_moe", {"model_type": "deepseek_v4"}, 'model_type must be one of those in docs/models.md, the nearest is "'),
+    ("qwen3_moe", {"model_type": "qwen3_next"}, 'model_type "qwen3_next" is not supported: it has layers of linear attention (gated delta net)'),
+    ("qwen2_5_vl", {"model_type": "qwen3_5"}, 'model_type "qwen3_5" is not supported: it has layers of linear attention (gated delta net)'),
+    ("granite4", {"model_type": "mamba2"}, 'model_type "mamba2" is not supported: it has state-space layers (Mamba)'),
     ("olmo2", {"model_type": "olmo4"}, 'model_type must be one of those in docs/models.md, the nearest is "olmo'),
 ])
 def test_what_is_not_supported_is_named(tmp_path, family, change, says):

@@ -131,6 +131,49 @@ def test_experts_of_other_tools(plain, tmp_path, kind, dtype):
     assert again.tobytes() == base.tobytes() and others == tokens
 
 
+def other_files(kind, tensors):
+    """Tensors of a GGUF file as other converters have them: older ones each expert by itself, newer ones gate and up of all in one."""
+    out, gates = [], {n: x for n, x in tensors if n.endswith("ffn_gate_exps.weight")}
+    for name, x in tensors:
+        if kind == "older" and name.endswith("_exps.weight"):
+            out += [(name.replace("_exps.weight", f".{e}.weight"), x[e]) for e in range(len(x))]
+        elif kind == "newer" and name.replace("_up_", "_gate_") in gates and name not in gates:
+            out.append((name.replace("_up_", "_gate_up_"), np.concatenate([gates[name.replace("_up_", "_gate_")], x], axis=1)))
+        elif kind == "older" or name not in gates or len(tensors) == 1:
+            out.append((name, x))
+    return out
+
+
+@pytest.mark.parametrize("kind", ["older", "newer"])
+@pytest.mark.parametrize("family", ["mixtral", "qwen3_moe", "llama4_turns"])
+def test_experts_of_other_converters(tmp_path, family, kind, monkeypatch):
+    plain = make_gguf_decoder.tensors_of
+    monkeypatch.setattr(make_gguf_decoder, "tensors_of", lambda *a, **k: other_files(kind, plain(*a, **k)))
+    sizes = dict(hidden_size=256, **{"qwen3_moe": "moe_intermediate_size"}.get(family) and {"moe_intermediate_size": 256} or {"intermediate_size": 256})
+    make_decoder.write(str(tmp_path / "plain"), family, seed=7, **sizes)
+    path = str(tmp_path / "m.gguf")
+    for own, options in ((None, F32), (lambda n: None if "ffn_gate_inp" in n else "Q6_K" if "down" in n else "Q4_K", {"weights": "auto", "kv": "f32"})):
+        config, tensors = make_gguf_decoder.write(str(tmp_path / "plain"), path, own=own)
+        ids = prompt(config, 20)
+        want = reference_decoder.logits(config, tensors, ids)
+        got, _, info = run(tmp_path, ids, model=path, **options)
+        far = np.median(np.abs(got - want).max(axis=1)) / np.abs(want).max()
+        assert far < (0.05 if own else TOLERANCE), info
+    cut = {"older": "ffn_up.3.weight", "newer": "ffn_down_exps.weight"}[kind]
+    monkeypatch.setattr(make_gguf_decoder, "tensors_of", lambda *a, **k: [(n, x) for n, x in other_files(kind, plain(*a, **k)) if n != "blk.1." + cut])
+    make_gguf_decoder.write(str(tmp_path / "plain"), path)
+    assert f"tensor blk.1.{cut}, which the metadata asks for, is missing" in refused(path), refused(path)
+
+
+def test_a_hybrid_in_gguf_is_named(tmp_path, monkeypatch):
+    plain = make_gguf_decoder.metadata
+    monkeypatch.setattr(make_gguf_decoder, "metadata", lambda *a: [("general.architecture", "str", "qwen3next")] + plain(*a)[1:])
+    make_decoder.write(str(tmp_path / "plain"), "qwen3_moe")
+    path = str(tmp_path / "m.gguf")
+    make_gguf_decoder.write(str(tmp_path / "plain"), path)
+    assert 'general.architecture "qwen3next" is not supported: it has layers of linear attention (gated delta net)' in refused(path), refused(path)
+
+
 AT = "model.layers.0.mlp.experts."
 
 
