@@ -161,7 +161,7 @@ enum err process_file_same_nodes(const struct process_file *f, const char *const
                                  size_t n, struct errbuf *eb) {
     size_t n_found = 0;
     for (size_t i = 0; i < n; i++) {
-        struct store_row key;
+        struct store_row key = {.id = 0};
         snprintf(key.identity, sizeof(key.identity), "%s", identities[i]);
         if (bsearch(&key, f->state.rows, f->state.n_rows, sizeof(key), by_identity) == NULL)
             return err_set(eb, ERR_CONFLICT, "%s of the rank table is not in it", identities[i]);
