@@ -43,16 +43,25 @@ void etcd_put_range(struct buf *out, const char *key) {
     buf_puts(out, "}");
 }
 
-/* The revision that made the lock is compared: 0 when nobody has it. */
-static void put_compare(struct buf *out, const char *lock, int64_t created) {
+/* The revision that made the lock is compared, 0 when nobody has it; and whose it is, unless NULL:
+ * an etcd that was wiped counts its revisions anew. */
+static void put_compare(struct buf *out, const char *lock, int64_t created, const char *holder) {
     buf_puts(out, "{\"compare\":[{\"target\":\"CREATE\",");
     put_text(out, "key", lock);
-    buf_printf(out, ",\"createRevision\":\"%" PRId64 "\"}],\"success\":[", created);
+    buf_printf(out, ",\"createRevision\":\"%" PRId64 "\"}", created);
+    if (holder != NULL) {
+        buf_puts(out, ",{\"target\":\"VALUE\",");
+        put_text(out, "key", lock);
+        buf_putc(out, ',');
+        put_text(out, "value", holder);
+        buf_putc(out, '}');
+    }
+    buf_puts(out, "],\"success\":[");
 }
 
 void etcd_put_campaign(struct buf *out, const char *lock, const char *value, int64_t lease,
                        const char *beside) {
-    put_compare(out, lock, 0);
+    put_compare(out, lock, 0, NULL);
     buf_puts(out, "{\"requestPut\":{");
     put_text(out, "key", lock);
     buf_putc(out, ',');
@@ -64,9 +73,9 @@ void etcd_put_campaign(struct buf *out, const char *lock, const char *value, int
     buf_puts(out, "}]}");
 }
 
-void etcd_put_if(struct buf *out, const char *lock, int64_t created, const char *key,
-                 const char *value, size_t n) {
-    put_compare(out, lock, created);
+void etcd_put_if(struct buf *out, const char *lock, int64_t created, const char *holder,
+                 const char *key, const char *value, size_t n) {
+    put_compare(out, lock, created, holder);
     buf_puts(out, "{\"requestPut\":{");
     put_text(out, "key", key);
     buf_putc(out, ',');

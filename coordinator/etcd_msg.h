@@ -44,8 +44,8 @@ void etcd_put_range(struct buf *out, const char *key);
 /* Makes `lock` with the lease if nobody has it, and reads `beside`; else reads `lock`. */
 void etcd_put_campaign(struct buf *out, const char *lock, const char *value, int64_t lease,
                        const char *beside);
-/* Writes a key if `lock` is the one that was made at that revision. */
-void etcd_put_if(struct buf *out, const char *lock, int64_t created, const char *key,
-                 const char *value, size_t n);
+/* Writes a key if `lock` is the one that the holder made at that revision. */
+void etcd_put_if(struct buf *out, const char *lock, int64_t created, const char *holder,
+                 const char *key, const char *value, size_t n);
 
 #endif

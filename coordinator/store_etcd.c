@@ -51,7 +51,7 @@ static void write_now(struct store_etcd *s) {
     enum err e = store_state_format(&state, &s->store.state);
     if (e == ERR_OK && state.len > ETCD_VALUE_BYTES_MAX) e = ERR_TOO_LARGE;
     if (e == ERR_OK) {
-        etcd_put_if(&body, s->lock, revision, s->key, state.data, state.len);
+        etcd_put_if(&body, s->lock, revision, s->o.value, s->key, state.data, state.len);
         e = etcd_start(s->o.etcd, &s->call, ETCD_TXN, &body, WRITE_MS);
     }
     buf_free(&state);
