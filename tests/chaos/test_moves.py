@@ -12,8 +12,9 @@ import time
 
 import pytest
 from deaths import ATTEMPTS, restart
+from long_answers import SEEDED, Client, of_mode
 from test_drain import row
-from test_recovery import SEEDED, Client, body_of, records
+from test_recovery import comparable, records
 from test_roles import batonctl
 
 from harness import ANSWER_S, SLOW, Cluster, get, wait_for
@@ -25,11 +26,11 @@ rounds = itertools.count(100, 10)
 def bodies():
     """Other prompts in each round: nothing of them is in a prefix cache."""
     salt = next(rounds)
-    return {"chat": body_of("chat_stream", salt + 1),
-            "completions": body_of("completions_stream", salt + 2, **SEEDED),
-            "penalties": body_of("completions_stream", salt + 3, frequency_penalty=0.4, stop=[" the end"]),
-            "two_choices": body_of("completions_stream", salt + 4, **SEEDED, n=2),
-            "tgi": body_of("tgi_generate_stream", salt + 5, **SEEDED)}
+    return {"chat": of_mode("chat_stream", salt + 1),
+            "completions": of_mode("completions_stream", salt + 2, **SEEDED),
+            "penalties": of_mode("completions_stream", salt + 3, frequency_penalty=0.4, stop=[" the end"]),
+            "two_choices": of_mode("completions_stream", salt + 4, **SEEDED, n=2),
+            "tgi": of_mode("tgi_generate_stream", salt + 5, **SEEDED)}
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +62,12 @@ def move(cluster, act, back, cause, hurts, but=()):
         victim = max(cluster.decodes, key=lambda d: (d.load() or (0, 0, 0, 0))[3])
         act(victim)
         try:
-            answers = {name: c.whole() for name, c in asked.items()}
+            answers = {name: comparable(c) for name, c in asked.items()}
             new = [r for i, r in records(cluster).items() if i not in known]
         finally:
             back(victim)
         for name, c in ask_all(cluster, what).items():
-            assert answers[name] == c.whole(), name
+            assert answers[name] == comparable(c), name
         assert len(new) == len(what) and all(r["status"] == 200 for r in new)
         moved = [r for r in new if [a["cause"] for a in r["lostAttempts"]] == [cause]]
         if any(hurts(r) for r in moved):

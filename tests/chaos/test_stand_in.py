@@ -9,8 +9,9 @@ import time
 import pytest
 from deaths import restart
 from harness import ANSWER_S, SLOW, Cluster, get, post, wait_for
+from long_answers import Client
 from test_recovery import ASKED as ALL_ASKED
-from test_recovery import SLOWLY, Client, records
+from test_recovery import SLOWLY, comparable, records
 
 ASKED = {name: ALL_ASKED[name] for name in ("chat", "completions_seeded", "two_choices", "tgi")}
 
@@ -57,7 +58,7 @@ def pair_that_falls_back(receiver):
 @pytest.fixture(scope="module")
 def calm(pair_that_falls_back):
     asked = {name: Client(pair_that_falls_back.base, *what) for name, what in ASKED.items()}
-    answers = {name: c.whole() for name, c in asked.items()}
+    answers = {name: comparable(c) for name, c in asked.items()}
     assert all(c.status == 200 and c.n_events() > 20 for c in asked.values())
     return answers
 
@@ -107,15 +108,15 @@ def test_who_is_left_serves_alone(pair_that_falls_back, receiver, calm, gone):
     victim.kill()
     wait_for(lambda: left.status()["service"]["currentRole"] == "flex", 10 * SLOW, f"{left.name} stands in")
     for name, c in asked.items():
-        assert c.whole() == calm[name] and c.status == 200, name
+        assert comparable(c) == calm[name] and c.status == 200, name
     alone = Client(cluster.base, *ASKED["chat"])
-    assert alone.whole() == calm["chat"] and roles(cluster).count("flex") == 1
+    assert comparable(alone) == calm["chat"] and roles(cluster).count("flex") == 1
     ready = get(cluster.status_base, "/v1/readiness")
     assert ready.status == 200 and (ready.json["prefill"], ready.json["decode"]) == (1, 1)
 
     alone = Client(cluster.base, *ASKED["two_choices"])
     restart(cluster, victim)  # until both have their own roles
-    assert alone.whole() == calm["two_choices"]
+    assert comparable(alone) == calm["two_choices"]
     trickle.end()
     assert sorted(roles(cluster)) == ["decode", "prefill"]
     alarms = {(a["alarmId"], a["cleared"]) for a in get(cluster.mgmt, "/v1/alarms").json}
@@ -141,6 +142,6 @@ def test_a_drain_of_the_last_one_needs_no_force(pair_that_falls_back, calm):
     assert a.status == 200, a.text
     wait_for(lambda: "flex" in roles(cluster), 10 * SLOW, "the other one stands in")
     alone = Client(cluster.base, *ASKED["completions_seeded"])
-    assert alone.whole() == calm["completions_seeded"]
+    assert comparable(alone) == calm["completions_seeded"]
     assert post(cluster.mgmt, "/v1/instances/undrain", {"id": d["id"]}).status == 200
     wait_for(cluster.all_serve, 10 * SLOW, "both serve in their own roles")
