@@ -69,7 +69,8 @@ def test_errors_have_the_shape_of_who_asks(base):
     for query, text in (("limit=0", "limit must be an integer from 1 to 1000, got '0'"), ("limit=x", "limit must be an integer from 1 to 1000, got 'x'"),
                         ("after_id=nope", "after_id must be the id of a model in the list, got 'nope'")):
         a, b = get(base, "/v1/models?" + query, headers=CLAUDE), get(base, "/v1/models?" + query)
-        assert a.status == b.status == 400 and a.json == {"type": "error", "error": {"type": "invalid_request_error", "message": text}}
+        assert a.status == b.status == 400
+        assert a.json == {"type": "error", "error": {"type": "invalid_request_error", "message": text}, "request_id": a.headers["request-id"]}
         assert text in b.text and b.json.get("type") != "error"
         assert a.headers["request-id"] == a.headers["X-Request-Id"] and "request-id" not in b.headers
     for name, path in (("nope", "nope"), ("org/nope", "org%2Fnope"), ("org/nope", "org/nope"), ("fablé", "fabl%C3%A9")):

@@ -174,8 +174,10 @@ def rewritten(tmp_path, change):
 
 
 WRONG = {
-    "another architecture": (lambda p, t: ([(k, f, "mamba" if k == "general.architecture" else v) for k, f, v in p], t),
-                             'general.architecture must be one of those in docs/models.md, the nearest is "llama", got "mamba"'),
+    "another architecture": (lambda p, t: ([(k, f, "lama" if k == "general.architecture" else v) for k, f, v in p], t),
+                             'general.architecture must be one of those in docs/models.md, the nearest is "llama", got "lama"'),
+    "a hybrid": (lambda p, t: ([(k, f, "mamba" if k == "general.architecture" else v) for k, f, v in p], t),
+                 'general.architecture "mamba" is not supported: it has state-space layers (Mamba)'),
     "a key that is missing": (lambda p, t: ([x for x in p if x[0] != "llama.block_count"], t), "key llama.block_count is missing"),
     "no layers": (lambda p, t: ([(k, f, 0 if k == "llama.block_count" else v) for k, f, v in p], t), "block_count must be an integer from 1"),
     "experts": (lambda p, t: (p + [("llama.expert_count", "u32", 8)], t), "key llama.expert_used_count is missing"),
