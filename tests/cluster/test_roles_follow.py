@@ -1,6 +1,6 @@
 """Goal: without a fixed ratio roles follow the load, both ways, and no request is hurt by it; a fixed ratio, or the switch that says so, keeps them.
-Method: four instances, clients that never pause: first with long prompts and short answers, then with short prompts and long answers, whose
-answers are compared with those of the calm cluster; what the instances say of their speed."""
+Method: four instances, clients that never pause: with long prompts and short answers, with short prompts and long answers, and with long prompts
+again, whose answers are compared with those of the calm cluster; what the instances say of their speed."""
 import contextlib
 import threading
 
@@ -54,9 +54,9 @@ def n_of(cluster):
 
 def test_roles_follow_the_load():
     with Cluster(2, 2, extra=EXTRA, coord=following()) as c:
+        # Even one client at a time may be load enough for a move; so the roles of the calm cluster are not looked at, and both ways are asked for.
         calm = {kind: [ask(c, b) for b in bodies] for kind, bodies in KINDS.items()}
-        assert n_of(c) == (2, 2)
-        for kind, want in (("prefill", (3, 1)), ("decode", (1, 3))):
+        for kind, want in (("prefill", (3, 1)), ("decode", (1, 3)), ("prefill", (3, 1))):
             with load(c, KINDS[kind], calm[kind]) as faults:
                 wait_for(lambda want=want, faults=faults: n_of(c) == want or faults, 2 * READY_S, f"{want} serve")
         assert "event=switch by=load" in c.coordinator.log()
