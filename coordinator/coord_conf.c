@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/conf.h"
+#include "common/base/conf_layers.h"
 #include "common/base/log.h"
 #include "common/net/origin.h"
 #include "proto/json.h"
@@ -493,52 +494,33 @@ static enum err check_rules(struct coord_conf *c, const struct json_value *root,
     return ERR_OK;
 }
 
-static const char *env_word(const char *name) {
-    const char *v = getenv(name);
-    return v != NULL && v[0] != 0 ? v : NULL;
-}
-
-/* Environment of the reference: each becomes the key it replaces and passes the same checks. */
-static void from_env(struct json_value *root) {
-    static const struct {
-        const char *env, *block, *group, *key;
-    } rows[] = {
-        {"MINDIE_MS_COORDINATOR_CONFIG_SINGLE_NODE_MAX_REQ", "coordinator", "request_limit",
-         "single_node_max_requests"},
-        {"MINDIE_MS_COORDINATOR_CONFIG_MAX_REQ", "coordinator", "request_limit", "max_requests"},
-        {"MINDIE_LOG_LEVEL", "coordinator", "log_info", "log_level"},
-        {"POD_IP", "coordinator", "http_config", "predict_ip"},
-        {"POD_IP", "coordinator", "http_config", "manage_ip"},
-        {"GLOBAL_RANK_TABLE_FILE_PATH", "controller", NULL, "global_rank_table_file_path"},
-        {"MINDIE_MS_P_RATE", "controller", NULL, "default_p_rate"},
-        {"MINDIE_MS_D_RATE", "controller", NULL, "default_d_rate"},
+const struct conf_names *coord_conf_names(void) {
+    static const struct conf_alias aliases[] = {
+        {"MINDIE_MS_COORDINATOR_CONFIG_SINGLE_NODE_MAX_REQ",
+         O "request_limit.single_node_max_requests"},
+        {"MINDIE_MS_COORDINATOR_CONFIG_MAX_REQ", O "request_limit.max_requests"},
+        {"MINDIE_LOG_LEVEL", O "log_info.log_level"},
+        {"POD_IP", O "http_config.predict_ip"},
+        {"POD_IP", O "http_config.manage_ip"},
+        {"GLOBAL_RANK_TABLE_FILE_PATH", R "global_rank_table_file_path"},
+        {"MINDIE_MS_P_RATE", R "default_p_rate"},
+        {"MINDIE_MS_D_RATE", R "default_d_rate"},
+        {NULL, NULL},
     };
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const char *v = env_word(rows[i].env);
-        struct json_value *at, *group;
-        if (v == NULL) continue;
-        if (json_get_obj(root, rows[i].block, &at) != JSON_OK) {
-            at = json_new_obj();
-            json_obj_set(root, rows[i].block, at);
-        }
-        if (rows[i].group != NULL) {
-            if (json_get_obj(at, rows[i].group, &group) != JSON_OK) {
-                group = json_new_obj();
-                json_obj_set(at, rows[i].group, group);
-            }
-            at = group;
-        }
-        json_obj_set(at, rows[i].key, json_new_str(v));
-    }
+    static const struct conf_names names = {
+        .env_prefix = "BATON_COORDINATOR_", .keys = keys, .n_keys = N_KEYS, .aliases = aliases};
+    return &names;
 }
 
-static enum err from_tree(struct coord_conf *c, struct json_value *root, struct errbuf *eb) {
+/* root: what the files say; what was said elsewhere is put over it. */
+static enum err from_tree(struct coord_conf *c, struct json_value *root, struct conf_layers *l,
+                          const char *file, struct errbuf *eb) {
     if (!json_is(root, json_type_object))
         return err_set(eb, ERR_BAD_CONFIG, "the configuration must be a JSON object");
-    from_env(root);
     struct conf_tables t = {.keys = keys, .n_keys = N_KEYS, .also = also_known};
     t.checked = coord_conf_checked(&t.n_checked);
-    enum err e = conf_read(c, keys, N_KEYS, root, "", true, eb);
+    enum err e = conf_layers_apply(l, root, file, eb);
+    if (e == ERR_OK) e = conf_read(c, keys, N_KEYS, root, "", true, eb);
     if (e == ERR_OK) e = conf_check(&t, root, eb);
     if (e == ERR_OK) e = check_rules(c, root, eb);
     if (e == ERR_OK) conf_unknown(&t, root, warn_unknown, NULL);
@@ -554,10 +536,19 @@ static void start_conf(struct coord_conf *c, const char *dir) {
 enum err coord_conf_parse(struct coord_conf *c, const char *json, size_t n, const char *dir,
                           struct errbuf *eb) {
     struct json_value *root = NULL;
+    struct conf_layers *l = NULL;
     start_conf(c, dir);
     enum err e = json_read(&root, json, n, NULL, eb);
     if (e != ERR_OK) return e;
-    e = from_tree(c, root, eb);
+    if ((e = conf_layers_create(&l, coord_conf_names())) != ERR_OK)
+        e = err_set(eb, e, "out of memory");
+    if (e == ERR_OK) e = conf_layers_env(l, eb);
+    if (e == ERR_OK) {
+        struct errbuf why = {0};
+        e = from_tree(c, root, l, NULL, &why);
+        if (e != ERR_OK) e = conf_layers_blame(l, NULL, e, &why, eb);
+    }
+    conf_layers_free(&l);
     json_put(root);
     return e;
 }
@@ -587,11 +578,11 @@ static enum err read_block(struct json_value *merged, const char *path, const ch
 }
 
 enum err coord_conf_load(struct coord_conf *c, const char *path, const char *controller_path,
-                         struct errbuf *eb) {
+                         struct conf_layers *l, struct errbuf *eb) {
     struct json_value *merged = json_new_obj();
     struct errbuf why = {0};
     char dir[COORD_PATH_BYTES] = ".";
-    const char *slash = strrchr(path, '/');
+    const char *slash = path != NULL ? strrchr(path, '/') : NULL;
     if (merged == NULL) return err_set(eb, ERR_NO_MEMORY, "out of memory");
     if (slash != NULL &&
         snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path), path) >= (int)sizeof(dir)) {
@@ -599,11 +590,11 @@ enum err coord_conf_load(struct coord_conf *c, const char *path, const char *con
         return err_set(eb, ERR_BAD_CONFIG, "the path of the configuration file is too long");
     }
     start_conf(c, dir);
-    enum err e = read_block(merged, path, "coordinator", eb);
+    enum err e = path != NULL ? read_block(merged, path, "coordinator", eb) : ERR_OK;
     if (e == ERR_OK && controller_path != NULL)
         e = read_block(merged, controller_path, "controller", eb);
-    if (e == ERR_OK && (e = from_tree(c, merged, &why)) != ERR_OK)
-        err_set(eb, e, "%s: %s", path, why.text);
+    if (e == ERR_OK && (e = from_tree(c, merged, l, path, &why)) != ERR_OK)
+        e = conf_layers_blame(l, path, e, &why, eb);
     json_put(merged);
     return e;
 }

@@ -89,11 +89,18 @@ struct coord_conf {
     char dir[COORD_PATH_BYTES];
 };
 
-/* Reads a merged file, or an 11.2 file (path) and an 11.3 file (controller_path, or NULL).
- * ERR_BAD_CONFIG: key, value, allowed range. */
+/* What keys are called on the command line and in the environment (common/base/conf_layers.h), with
+ * the variables of the reference. */
+struct conf_names;
+struct conf_layers;
+const struct conf_names *coord_conf_names(void);
+
+/* Reads a merged file, or an 11.2 file (path, or NULL: none) and an 11.3 file (controller_path, or
+ * NULL), then environment and flags (l, which was read already). ERR_BAD_CONFIG: where it was said,
+ * key, value, allowed range. */
 enum err coord_conf_load(struct coord_conf *c, const char *path, const char *controller_path,
-                         struct errbuf *eb);
-/* The merged form from bytes; relative paths start in dir. */
+                         struct conf_layers *l, struct errbuf *eb);
+/* The merged form from bytes, with the environment and no flags; relative paths start in dir. */
 enum err coord_conf_parse(struct coord_conf *c, const char *json, size_t n, const char *dir,
                           struct errbuf *eb);
 /* The largest body of a request. */

@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/fds.h"
 #include "common/base/build.h"
+#include "common/base/daemon_args.h"
 #include "common/base/log.h"
 #include "common/net/http_gate.h"
 #include "common/net/http_server.h"
@@ -312,76 +313,66 @@ static enum err open_files(struct coordinator *co, struct errbuf *eb) {
     return ERR_OK;
 }
 
-static int usage(const char *name, int status) {
-    fprintf(
-        status == 0 ? stdout : stderr,
-        "usage: %s -c coordinator.json [-r controller.json] [--check-config]\n"
-        "  -c, --config FILE      merged configuration, or the coordinator's alone "
-        "(docs/configuration.md)\n"
-        "  -r, --controller FILE  the controller's configuration, when it is a file of its own\n"
-        "      --check-config     check the files, print the settings in effect, and end\n"
-        "      --version          what this program was built from and of\n"
-        "  -h, --help             this text\n",
-        name);
-    return status;
-}
-
 static enum log_level level_of(const char *word) {
     int l = log_level_parse(word);
     return l >= 0 ? (enum log_level)l : LOG_INFO;
 }
 
-int main(int argc, char **argv) {
-    const char *path = NULL, *controller_path = NULL;
-    bool check = false;
+static const struct cli_option options[] = {
+    {"--config", "-c", "FILE",
+     "merged configuration, or the coordinator's alone (docs/configuration.md)"},
+    {"--controller", "-r", "FILE", "the controller's configuration, when it is a file of its own"},
+    DAEMON_OPTIONS,
+    {NULL, NULL, NULL, NULL},
+};
+
+static int start(struct coordinator *co, const struct daemon_args *a) {
     struct errbuf eb = {0};
-    for (int i = 1; i < argc; i++) {
-        if ((strcmp(argv[i], "-c") == 0 || strcmp(argv[i], "--config") == 0) && i + 1 < argc) {
-            path = argv[++i];
-        } else if ((strcmp(argv[i], "-r") == 0 || strcmp(argv[i], "--controller") == 0) &&
-                   i + 1 < argc) {
-            controller_path = argv[++i];
-        } else if (strcmp(argv[i], "--check-config") == 0) {
-            check = true;
-        } else if (strcmp(argv[i], "--version") == 0) {
-            build_print(stdout, "coordinator", NULL);
-            return 0;
-        } else if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
-            return usage(argv[0], 0);
-        } else {
-            fprintf(stderr, "%s: unknown argument %s\n", argv[0], argv[i]);
-            return usage(argv[0], 2);
-        }
-    }
-    if (path == NULL) return usage(argv[0], 2);
-    struct coordinator *co = calloc(1, sizeof(*co));
-    if (co == NULL) {
-        fprintf(stderr, "%s: out of memory\n", argv[0]);
-        return 1;
-    }
-    int status = 2;
     log_init(LOG_INFO, STDERR_FILENO);
-    if (coord_conf_load(&co->conf, path, controller_path, &eb) != ERR_OK) {
-        fprintf(stderr, "%s: %s\n", argv[0], eb.text);
-    } else if (open_files(co, &eb) != ERR_OK) {
-        fprintf(stderr, "%s: %s: %s\n", argv[0], path, eb.text);
-    } else if (check) {
+    if (coord_conf_load(&co->conf, a->config, a->controller, a->layers, &eb) != ERR_OK) {
+        fprintf(stderr, "coordinator: %s\n", eb.text);
+        return 2;
+    }
+    if (open_files(co, &eb) != ERR_OK) {
+        fprintf(stderr, "coordinator: %s%s%s\n", a->config != NULL ? a->config : "",
+                a->config != NULL ? ": " : "", eb.text);
+        return 2;
+    }
+    if (a->what != DAEMON_RUN) {
         struct buf out = BUF_INIT;
         coord_conf_print(&out, &co->conf);
-        fwrite(out.data, 1, out.len, stdout);
+        const int status = daemon_args_show(a, &out);
         buf_free(&out);
-        status = 0;
-    } else {
-        log_init(level_of(co->conf.log_level), STDERR_FILENO);
-        log_start();
-        signal(SIGPIPE, SIG_IGN);
-        signal(SIGXFSZ, SIG_IGN); /* a file over RLIMIT_FSIZE is an error of its write */
-        status = run(co);
+        return status;
     }
-    ha_close(co);
-    cred_watch_destroy(&co->creds);
-    coord_tls_close(&co->tls);
-    api_keys_close(&co->keys);
-    free(co);
+    log_init(level_of(co->conf.log_level), STDERR_FILENO);
+    log_start();
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file over RLIMIT_FSIZE is an error of its write */
+    return run(co);
+}
+
+int main(int argc, char **argv) {
+    const struct daemon_cli cli = {
+        "coordinator",
+        "Takes requests of every client family and spreads them over prefill and decode instances.",
+        options, coord_conf_names()};
+    struct daemon_args args;
+    daemon_args_read(&args, &cli, argc, argv);
+    int status = args.status;
+    if (args.what == DAEMON_VERSION) build_print(stdout, "coordinator", NULL);
+    struct coordinator *co = args.what < DAEMON_VERSION ? calloc(1, sizeof(*co)) : NULL;
+    if (co != NULL) {
+        status = start(co, &args);
+        ha_close(co);
+        cred_watch_destroy(&co->creds);
+        coord_tls_close(&co->tls);
+        api_keys_close(&co->keys);
+        free(co);
+    } else if (args.what < DAEMON_VERSION) {
+        fprintf(stderr, "coordinator: out of memory\n");
+        status = 1;
+    }
+    daemon_args_free(&args);
     return status;
 }

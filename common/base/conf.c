@@ -24,10 +24,8 @@ enum err conf_read_file(struct json_value **root, const char *path, struct errbu
     return json_read_file(root, path, FILE_BYTES_MAX, NULL, eb);
 }
 
-/* The value at a dotted path; NULL in *out: there is none. An error: what lies on the way is there
- * and is something else than the object or array that the path needs. */
-static enum err find(struct json_value **out, const struct json_value *root,
-                     const char *const whole_path, const char *prefix, struct errbuf *eb) {
+enum err conf_find(struct json_value **out, const struct json_value *root,
+                   const char *const whole_path, const char *prefix, struct errbuf *eb) {
     struct json_value *v = (struct json_value *)(uintptr_t)root;
     *out = NULL;
     for (const char *path = whole_path; *path != 0;) {
@@ -228,7 +226,7 @@ enum err conf_read(void *dst, const struct conf_key *keys, size_t n_keys,
                    struct errbuf *eb) {
     for (size_t i = 0; i < n_keys; i++) {
         struct json_value *v;
-        enum err e = find(&v, root, keys[i].path, prefix, eb);
+        enum err e = conf_find(&v, root, keys[i].path, prefix, eb);
         if (e != ERR_OK) return e;
         if (v == NULL) {
             if (check_must && keys[i].must)
@@ -334,17 +332,18 @@ static struct json_value *value_of(const void *src, const struct conf_key *k) {
     return json_new_str(at);
 }
 
-/* Puts v at a dotted path, making the objects and arrays on the way. Takes v. */
-static void put(struct json_value *root, const char *path, struct json_value *v) {
+bool conf_put(struct json_value *root, const char *path, struct json_value *v) {
     struct json_value *at = root;
     for (;;) {
         char seg[96];
-        size_t n = strcspn(path, ".");
+        const size_t n = strcspn(path, ".");
+        assert(n < sizeof(seg));
         memcpy(seg, path, n);
         seg[n] = 0;
-        bool last = path[n] == 0, in_array = json_is(at, json_type_array);
+        const bool last = path[n] == 0, index = isdigit((unsigned char)seg[0]);
         struct json_value *next = NULL;
-        if (in_array) {
+        if (!json_is(at, index ? json_type_array : json_type_object)) break;
+        if (index) {
             next = json_arr_at(at, strtoul(seg, NULL, 10));
         } else {
             json_obj_find(at, seg, &next);
@@ -353,17 +352,19 @@ static void put(struct json_value *root, const char *path, struct json_value *v)
             struct json_value *child = last                                  ? v
                                        : isdigit((unsigned char)path[n + 1]) ? json_new_arr()
                                                                              : json_new_obj();
-            if (in_array) {
+            if (index) {
                 json_arr_put(at, strtoul(seg, NULL, 10), child);
             } else {
                 json_obj_set(at, seg, child);
             }
             next = child;
         }
-        if (last) return;
+        if (last) return true;
         at = next;
         path += n + 1;
     }
+    json_put(v);
+    return false;
 }
 
 static bool is_unset(const void *src, const struct conf_key *k) {
@@ -375,7 +376,7 @@ static bool is_unset(const void *src, const struct conf_key *k) {
 void conf_print(struct buf *out, const void *src, const struct conf_key *keys, size_t n_keys) {
     struct json_value *root = json_new_obj();
     for (size_t i = 0; i < n_keys; i++)
-        if (!is_unset(src, &keys[i])) put(root, keys[i].path, value_of(src, &keys[i]));
+        if (!is_unset(src, &keys[i])) (void)conf_put(root, keys[i].path, value_of(src, &keys[i]));
     const char *text = json_to_text(root, JSON_PRETTY, NULL);
     if (text != NULL) buf_puts(out, text);
     out->failed = out->failed || text == NULL;

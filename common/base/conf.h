@@ -92,6 +92,14 @@ void conf_defaults(void *dst, const struct conf_key *keys, size_t n_keys);
  * owner nor of the group could change it. Other errors: json_read_file(). */
 enum err conf_read_file(struct json_value **root, const char *path, struct errbuf *eb);
 
+/* The value at a dotted path; NULL in *out: there is none. An error: what lies on the way is there
+ * and is something else than the object or array that the path needs. */
+enum err conf_find(struct json_value **out, const struct json_value *root, const char *path,
+                   const char *prefix, struct errbuf *eb);
+/* Puts v at a dotted path, making the objects and arrays on the way. Takes v, also when it is
+ * false: what lies on the way is something else, and nothing was put. */
+bool conf_put(struct json_value *root, const char *path, struct json_value *v);
+
 /* Fills dst from root (an object); members without a key in the file keep what they hold. prefix:
  * put before keys in messages ("" or "coordinator."). Stops at the first wrong value. check_must: a
  * `must` key that is absent is an error. */

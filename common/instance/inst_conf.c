@@ -1,11 +1,11 @@
 /* inst_conf: the table of config.json and the rules between its keys. */
 #include "common/instance/inst_conf.h"
 
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/conf.h"
+#include "common/base/conf_layers.h"
 #include "common/base/log.h"
 #include "common/engine/cores.h"
 #include "common/net/origin.h"
@@ -546,33 +546,39 @@ static bool has_max_n(const struct json_value *root) {
            has_key(backend, "ScheduleConfig", "maxN");
 }
 
-static enum err from_env(char ip[64], const char *name, struct errbuf *eb) {
-    unsigned char a[sizeof(struct in6_addr)];
-    const char *v = getenv(name);
-    if (v == NULL || v[0] == 0) return ERR_OK;
-    if (strlen(v) >= 64 || (inet_pton(AF_INET, v, a) != 1 && inet_pton(AF_INET6, v, a) != 1))
-        return err_set(eb, ERR_BAD_CONFIG,
-                       "environment %s must be an IPv4 or IPv6 address, got \"%.64s\"", name, v);
-    strcpy(ip, v);
-    return ERR_OK;
+const struct conf_names *inst_conf_names(void) {
+    static const struct conf_alias aliases[] = {
+        {"MIES_CONTAINER_IP", S "ipAddress"},
+        {"MIES_CONTAINER_MANAGEMENT_IP", S "managementIpAddress"},
+        {NULL, NULL}};
+    static const struct conf_names names = {
+        .env_prefix = "BATON_INSTANCE_",
+        .keys = keys,
+        .n_keys = N_KEYS,
+        .aliases = aliases,
+        .json_path = B "npuDeviceIds",
+        .json_help = "cores of the instance, as [[0,1]]",
+    };
+    return &names;
 }
 
-static enum err from_tree(struct inst_conf *c, struct json_value *root, struct errbuf *eb) {
+/* root: what the file says, and what was said elsewhere put over it. */
+static enum err from_tree(struct inst_conf *c, struct json_value *root, struct conf_layers *l,
+                          const char *file, struct errbuf *eb) {
     if (!json_is(root, json_type_object))
         return err_set(eb, ERR_BAD_CONFIG, "the configuration must be a JSON object");
     normalise_truncation(root);
     normalise_inter_comm(root);
     const struct conf_tables tables = {keys, N_KEYS, checked, N_CHECKED, also_known};
-    enum err e = conf_read(c, keys, N_KEYS, root, "", true, eb);
+    enum err e = conf_layers_apply(l, root, file, eb);
+    if (e == ERR_OK) e = conf_read(c, keys, N_KEYS, root, "", true, eb);
     if (e == ERR_OK) e = conf_check(&tables, root, eb);
     if (e == ERR_OK) e = read_devices(c, root, eb);
     if (e != ERR_OK) return e;
     if (c->max_n > c->max_batch && !has_max_n(root)) c->max_n = c->max_batch;
     if (!has_key(root, "ServerConfig", "managementPort")) c->management_port = c->port;
-    if ((e = from_env(c->ip, "MIES_CONTAINER_IP", eb)) != ERR_OK) return e;
     if (!has_key(root, "ServerConfig", "managementIpAddress"))
         memcpy(c->management_ip, c->ip, sizeof(c->ip));
-    if ((e = from_env(c->management_ip, "MIES_CONTAINER_MANAGEMENT_IP", eb)) != ERR_OK) return e;
     if ((e = check_rules(c, eb)) != ERR_OK || (e = check_loras(c, eb)) != ERR_OK) return e;
     if (c->longest_timeouts) {
         c->token_timeout_s = TOKEN_TIMEOUT_S_MAX;
@@ -587,33 +593,47 @@ static enum err from_tree(struct inst_conf *c, struct json_value *root, struct e
 enum err inst_conf_parse(struct inst_conf *c, const char *json, size_t n, const char *dir,
                          struct errbuf *eb) {
     struct json_value *root = NULL;
+    struct conf_layers *l = NULL;
     memset(c, 0, sizeof(*c));
     conf_defaults(c, keys, N_KEYS);
     snprintf(c->dir, sizeof(c->dir), "%s", dir);
     enum err e = json_read(&root, json, n, NULL, eb);
     if (e != ERR_OK) return e;
-    e = from_tree(c, root, eb);
+    if ((e = conf_layers_create(&l, inst_conf_names())) != ERR_OK)
+        e = err_set(eb, e, "out of memory");
+    if (e == ERR_OK) e = conf_layers_env(l, eb);
+    if (e == ERR_OK) {
+        struct errbuf why = {0};
+        e = from_tree(c, root, l, NULL, &why);
+        if (e != ERR_OK) e = conf_layers_blame(l, NULL, e, &why, eb);
+    }
+    conf_layers_free(&l);
     json_put(root);
     return e;
 }
 
-enum err inst_conf_load(struct inst_conf *c, const char *path, struct errbuf *eb) {
+enum err inst_conf_load(struct inst_conf *c, const char *path, struct conf_layers *l,
+                        struct errbuf *eb) {
     struct json_value *root = NULL;
     memset(c, 0, sizeof(*c));
     conf_defaults(c, keys, N_KEYS);
-    const char *slash = strrchr(path, '/');
+    const char *slash = path != NULL ? strrchr(path, '/') : NULL;
     if (slash == NULL) {
         strcpy(c->dir, ".");
     } else if (snprintf(c->dir, sizeof(c->dir), "%.*s", (int)(slash - path), path) >=
                (int)sizeof(c->dir)) {
         return err_set(eb, ERR_BAD_CONFIG, "the path of the configuration file is too long");
     }
-    enum err e = conf_read_file(&root, path, eb);
+    enum err e = ERR_OK;
+    if (path != NULL)
+        e = conf_read_file(&root, path, eb);
+    else if ((root = json_new_obj()) == NULL)
+        e = err_set(eb, ERR_NO_MEMORY, "out of memory");
     if (e != ERR_OK) return e;
     struct errbuf why = {0};
-    e = from_tree(c, root, &why);
+    e = from_tree(c, root, l, path, &why);
     json_put(root);
-    return e == ERR_OK ? e : err_set(eb, e, "%s: %s", path, why.text);
+    return e == ERR_OK ? e : conf_layers_blame(l, path, e, &why, eb);
 }
 
 const struct conf_key *inst_conf_keys(size_t *n) {

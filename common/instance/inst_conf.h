@@ -103,11 +103,19 @@ struct inst_conf {
     char dir[CONF_PATH_BYTES]; /* folder of the file: relative paths start here */
 };
 
-/* Defaults, then the file, then the environment (MIES_CONTAINER_IP, MIES_CONTAINER_MANAGEMENT_IP),
- * then the rules between keys. ERR_BAD_CONFIG: eb has key, value, allowed range. ERR_BAD_FILE /
- * ERR_NOT_FOUND / ERR_BAD_JSON: eb names the file. Unknown keys are logged as warnings. */
-enum err inst_conf_load(struct inst_conf *c, const char *path, struct errbuf *eb);
-/* The same from bytes; dir as above. */
+/* What keys are called on the command line and in the environment (common/base/conf_layers.h);
+ * MIES_CONTAINER_IP and MIES_CONTAINER_MANAGEMENT_IP are names of the reference. */
+struct conf_names;
+struct conf_layers;
+const struct conf_names *inst_conf_names(void);
+
+/* Defaults, then the file, then environment and flags (l, which was read already), then the rules
+ * between keys. path NULL: there is no file, and relative paths start in the working directory.
+ * ERR_BAD_CONFIG: eb has where it was said, key, value, allowed range. ERR_BAD_FILE / ERR_NOT_FOUND
+ * / ERR_BAD_JSON: eb names the file. Unknown keys are logged as warnings. */
+enum err inst_conf_load(struct inst_conf *c, const char *path, struct conf_layers *l,
+                        struct errbuf *eb);
+/* The same from bytes, with the environment and no flags; dir as above. */
 enum err inst_conf_parse(struct inst_conf *c, const char *json, size_t n, const char *dir,
                          struct errbuf *eb);
 /* Names and folders of adapters, as config and management plane take them (inference-api 15):

@@ -8,6 +8,7 @@
 #include "common/base/entropy.h"
 #include "common/base/fds.h"
 #include "common/base/build.h"
+#include "common/base/daemon_args.h"
 #include "common/base/log.h"
 #include "common/engine/kernels.h"
 #include "common/instance/inst_internal.h"
@@ -347,25 +348,6 @@ static enum err open_files(struct instance *in, struct errbuf *eb) {
     return ERR_OK;
 }
 
-static int usage(const char *name, int status) {
-    fprintf(
-        status == 0 ? stdout : stderr,
-        "usage: %s -c config.json [--check-config]\n"
-        "  -c, --config FILE   configuration of the instance (docs/configuration.md)\n"
-        "      --check-config  check the file, print the settings in effect, and end\n"
-        "      --version       what this program was built from and of\n"
-        "  -h, --help          this text\n"
-        "       %s --pack-weights MODEL_DIR --dtype TYPE [--out DIR] [--kernels SET] [--threads "
-        "N]\n"
-        "                      packs a model's weights for later starts, and ends (batonctl "
-        "quantize)\n"
-        "       %s --inspect MODEL [--context TOKENS] [--slots N] [--dtype TYPE] [--kv TYPE] "
-        "[--kernels SET]\n"
-        "                      says what a model is and needs, and ends (batonctl inspect)\n",
-        name, name, name);
-    return status;
-}
-
 /* The kernel sets that the compiler made, whether this processor has them or not. */
 static void print_version(enum inst_role role) {
     const struct kernels *const sets[] = {kernels_ref(),        kernels_avx2(),
@@ -378,61 +360,70 @@ static void print_version(enum inst_role role) {
     buf_free(&names);
 }
 
+static const struct cli_option options[] = {
+    {"--config", "-c", "FILE", "configuration of the instance (docs/configuration.md)"},
+    DAEMON_OPTIONS,
+    {"--pack-weights", NULL, "MODEL",
+     "as the first argument: packs a model's weights for later starts, and ends (batonctl "
+     "quantize)"},
+    {"--inspect", NULL, "MODEL",
+     "as the first argument: says what a model is and needs, and ends (batonctl inspect)"},
+    {NULL, NULL, NULL, NULL},
+};
+
+static int start(struct instance *in, const char *name, const struct daemon_args *a) {
+    struct errbuf eb = {0};
+    log_init(LOG_INFO, STDERR_FILENO);
+    if (inst_conf_load(&in->conf, a->config, a->layers, &eb) != ERR_OK) {
+        fprintf(stderr, "%s: %s\n", name, eb.text);
+        return 2;
+    }
+    if (open_files(in, &eb) != ERR_OK) {
+        fprintf(stderr, "%s: %s%s%s\n", name, a->config != NULL ? a->config : "",
+                a->config != NULL ? ": " : "", eb.text);
+        return 2;
+    }
+    if (a->what != DAEMON_RUN) {
+        struct buf out = BUF_INIT;
+        inst_conf_print(&out, &in->conf);
+        const int status = daemon_args_show(a, &out);
+        buf_free(&out);
+        return status;
+    }
+    const char *level = in->conf.log_level[0] != 0 ? in->conf.log_level : in->conf.log_start_level;
+    log_init((enum log_level)log_level_parse(level), STDERR_FILENO);
+    log_start();
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file over RLIMIT_FSIZE is an error of its write */
+    return run(in);
+}
+
 int instance_main(int argc, char **argv, const struct role_ops *const *roles,
                   enum inst_role first_role) {
-    const char *path = NULL;
-    bool check = false;
-    struct errbuf eb = {0};
+    const struct daemon_cli cli = {
+        inst_role_name(first_role),
+        "Serves a model alone, or as a prefill or decode instance of a cluster.", options,
+        inst_conf_names()};
+    struct daemon_args args;
     kernels_openblas_environment();
     if (argc > 1 && strcmp(argv[1], "--pack-weights") == 0) return inst_pack(argc - 2, argv + 2);
     if (argc > 1 && strcmp(argv[1], "--inspect") == 0) return inst_inspect(argc - 2, argv + 2);
-    for (int i = 1; i < argc; i++) {
-        if ((strcmp(argv[i], "-c") == 0 || strcmp(argv[i], "--config") == 0) && i + 1 < argc) {
-            path = argv[++i];
-        } else if (strcmp(argv[i], "--check-config") == 0) {
-            check = true;
-        } else if (strcmp(argv[i], "--version") == 0) {
-            print_version(first_role);
-            return 0;
-        } else if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
-            return usage(argv[0], 0);
-        } else {
-            fprintf(stderr, "%s: unknown argument %s\n", argv[0], argv[i]);
-            return usage(argv[0], 2);
-        }
+    daemon_args_read(&args, &cli, argc, argv);
+    int status = args.status;
+    if (args.what == DAEMON_VERSION) print_version(first_role);
+    struct instance *in = args.what < DAEMON_VERSION ? calloc(1, sizeof(*in)) : NULL;
+    if (in != NULL) {
+        in->roles = roles;
+        in->first_role = first_role;
+        status = start(in, cli.name, &args);
+        cred_watch_destroy(&in->creds);
+        inst_tls_close(&in->tls);
+        api_keys_close(&in->keys);
+        free(in);
+    } else if (args.what < DAEMON_VERSION) {
+        fprintf(stderr, "%s: out of memory\n", cli.name);
+        status = 1;
     }
-    if (path == NULL) return usage(argv[0], 2);
-    struct instance *in = calloc(1, sizeof(*in));
-    if (in == NULL) {
-        fprintf(stderr, "%s: out of memory\n", argv[0]);
-        return 1;
-    }
-    int status = 2;
-    in->roles = roles;
-    in->first_role = first_role;
-    log_init(LOG_INFO, STDERR_FILENO);
-    if (inst_conf_load(&in->conf, path, &eb) != ERR_OK) {
-        fprintf(stderr, "%s: %s\n", argv[0], eb.text);
-    } else if (open_files(in, &eb) != ERR_OK) {
-        fprintf(stderr, "%s: %s: %s\n", argv[0], path, eb.text);
-    } else if (check) {
-        struct buf out = BUF_INIT;
-        inst_conf_print(&out, &in->conf);
-        fwrite(out.data, 1, out.len, stdout);
-        buf_free(&out);
-        status = 0;
-    } else {
-        const char *level =
-            in->conf.log_level[0] != 0 ? in->conf.log_level : in->conf.log_start_level;
-        log_init((enum log_level)log_level_parse(level), STDERR_FILENO);
-        log_start();
-        signal(SIGPIPE, SIG_IGN);
-        signal(SIGXFSZ, SIG_IGN); /* a file over RLIMIT_FSIZE is an error of its write */
-        status = run(in);
-    }
-    cred_watch_destroy(&in->creds);
-    inst_tls_close(&in->tls);
-    api_keys_close(&in->keys);
-    free(in);
+    daemon_args_free(&args);
     return status;
 }

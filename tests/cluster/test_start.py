@@ -204,9 +204,10 @@ def test_check_config_prints_what_it_accepts(tmp_path, binary, conf):
 
 def test_arguments(tmp_path):
     for binary in ("prefill", "decode", "coordinator"):
-        for args in ([], ["-c"], ["--nonsense"], ["-c", "x", "y"]):
+        for args, said in (([], "no settings"), (["-c"], "--config needs a FILE"), (["--nonsense"], "unknown option --nonsense"),
+                           (["-c", "x", "y"], "unknown argument y"), (["--chekc-config"], "did you mean --check-config?")):
             status, out, _ = run(binary, *args)
-            assert status == 2 and "usage:" in out, (binary, args, out)
+            assert status == 2 and said in out and out.startswith(f"{binary}: "), (binary, args, out)
         status, out, _ = run(binary, "--help")
         assert status == 0 and out.startswith("usage:")
 

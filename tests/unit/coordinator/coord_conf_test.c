@@ -12,6 +12,7 @@
 
 #include "coordinator/coord_conf.h"
 #include "common/base/conf.h"
+#include "tests/unit/conf_flags.h"
 #include "tests/unit/conf_ranges.h"
 
 static void every_row(void **state) {
@@ -296,7 +297,8 @@ static void environment(void **state) {
     assert_int_equal(c.d_rate, 2);
     setenv("MINDIE_MS_COORDINATOR_CONFIG_MAX_REQ", "many", 1);
     assert_int_equal(parse(&c, "{}", &eb), ERR_BAD_CONFIG);
-    assert_string_equal(eb.text, "coordinator.request_limit.max_requests must be an integer from 1 "
+    assert_string_equal(eb.text, "environment MINDIE_MS_COORDINATOR_CONFIG_MAX_REQ: "
+                                 "coordinator.request_limit.max_requests must be an integer from 1 "
                                  "to 90000, got \"many\"");
     unsetenv("MINDIE_MS_COORDINATOR_CONFIG_SINGLE_NODE_MAX_REQ");
     unsetenv("MINDIE_MS_COORDINATOR_CONFIG_MAX_REQ");
@@ -337,6 +339,20 @@ static void write_file(const char *path, const char *text) {
     fclose(f);
 }
 
+static enum err load(struct coord_conf *c, const char *path, const char *controller,
+                     struct errbuf *eb) {
+    struct conf_layers *l = NULL;
+    assert_int_equal(conf_layers_create(&l, coord_conf_names()), ERR_OK);
+    const enum err e = coord_conf_load(c, path, controller, l, eb);
+    conf_layers_free(&l);
+    return e;
+}
+
+static void every_key_is_a_flag(void **state) {
+    (void)state;
+    cf_every_key(coord_conf_names());
+}
+
 /* A merged file; the reference's two files; an error names the file. */
 static void files(void **state) {
     char dir[] = "/tmp/baton-conf-XXXXXX", a[64], b[64], want[256];
@@ -348,40 +364,47 @@ static void files(void **state) {
     snprintf(b, sizeof(b), "%s/b.json", dir);
     write_file(a, "{\"http_config\":{\"predict_port\":\"3001\"}}");
     write_file(b, "{\"default_p_rate\":2,\"default_d_rate\":1}");
-    assert_int_equal(coord_conf_load(&c, a, b, &eb), ERR_OK);
+    assert_int_equal(load(&c, a, b, &eb), ERR_OK);
     assert_int_equal(c.predict_port, 3001);
     assert_int_equal(c.p_rate, 2);
     assert_string_equal(c.dir, dir);
     write_file(a, "{\"coordinator\":{\"http_config\":{\"predict_port\":3002}},\"pd\":{\"register_"
                   "lease_s\":7}}");
-    assert_int_equal(coord_conf_load(&c, a, NULL, &eb), ERR_OK);
+    assert_int_equal(load(&c, a, NULL, &eb), ERR_OK);
     assert_int_equal(c.predict_port, 3002);
     assert_int_equal(c.register_lease_s, 7);
     assert_int_equal(c.p_rate, 0);
     write_file(a, "{\"coordinator\":{\"http_config\":{\"predict_port\":1}}}");
-    assert_int_equal(coord_conf_load(&c, a, NULL, &eb), ERR_BAD_CONFIG);
+    assert_int_equal(load(&c, a, NULL, &eb), ERR_BAD_CONFIG);
     snprintf(
         want, sizeof(want),
         "%s: coordinator.http_config.predict_port must be an integer from 1024 to 65535, got 1", a);
     assert_string_equal(eb.text, want);
     write_file(a, "[]");
-    assert_int_equal(coord_conf_load(&c, a, NULL, &eb), ERR_BAD_CONFIG);
+    assert_int_equal(load(&c, a, NULL, &eb), ERR_BAD_CONFIG);
     write_file(a, "{");
-    assert_int_equal(coord_conf_load(&c, a, NULL, &eb), ERR_BAD_JSON);
+    assert_int_equal(load(&c, a, NULL, &eb), ERR_BAD_JSON);
     unlink(a);
-    assert_int_equal(coord_conf_load(&c, a, NULL, &eb), ERR_NOT_FOUND);
+    assert_int_equal(load(&c, a, NULL, &eb), ERR_NOT_FOUND);
     unlink(b);
     rmdir(dir);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_row),        cmocka_unit_test(the_reference_s_ranges),
-        cmocka_unit_test(defaults),         cmocka_unit_test(rules),
-        cmocka_unit_test(coefficients),     cmocka_unit_test(alarm_urls),
-        cmocka_unit_test(alarm_client_tls), cmocka_unit_test(schedule_timeout),
-        cmocka_unit_test(longest_timeouts), cmocka_unit_test(environment),
-        cmocka_unit_test(printed_form),     cmocka_unit_test(files),
+        cmocka_unit_test(every_row),
+        cmocka_unit_test(the_reference_s_ranges),
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(rules),
+        cmocka_unit_test(coefficients),
+        cmocka_unit_test(alarm_urls),
+        cmocka_unit_test(alarm_client_tls),
+        cmocka_unit_test(schedule_timeout),
+        cmocka_unit_test(longest_timeouts),
+        cmocka_unit_test(every_key_is_a_flag),
+        cmocka_unit_test(environment),
+        cmocka_unit_test(printed_form),
+        cmocka_unit_test(files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

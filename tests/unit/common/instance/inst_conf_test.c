@@ -14,6 +14,7 @@
 #include "common/base/log.h"
 #include "common/instance/inst_conf.h"
 #include "proto/json.h"
+#include "tests/unit/conf_flags.h"
 #include "tests/unit/conf_ranges.h"
 
 #define BASE                                                                                       \
@@ -311,8 +312,9 @@ static void environment(void **state) {
     assert_int_equal(PARSE(&c, &eb, "ServerConfig.port", "1025"), ERR_BAD_CONFIG);
     setenv("MIES_CONTAINER_IP", "host", 1);
     assert_int_equal(PARSE(&c, &eb, "ServerConfig.port", "1025"), ERR_BAD_CONFIG);
-    assert_string_equal(
-        eb.text, "environment MIES_CONTAINER_IP must be an IPv4 or IPv6 address, got \"host\"");
+    assert_string_equal(eb.text, "environment MIES_CONTAINER_IP: ServerConfig.ipAddress must be an "
+                                 "IPv4 or IPv6 address, got "
+                                 "\"host\"");
     setenv("MIES_CONTAINER_IP", "", 1); /* as if it were not there */
     unsetenv("MIES_CONTAINER_MANAGEMENT_IP");
     assert_int_equal(PARSE(&c, &eb, "ServerConfig.port", "1025"), ERR_OK);
@@ -343,6 +345,19 @@ static void printed_form(void **state) {
     }
 }
 
+static enum err load(struct inst_conf *c, const char *path, struct errbuf *eb) {
+    struct conf_layers *l = NULL;
+    assert_int_equal(conf_layers_create(&l, inst_conf_names()), ERR_OK);
+    const enum err e = inst_conf_load(c, path, l, eb);
+    conf_layers_free(&l);
+    return e;
+}
+
+static void every_key_is_a_flag(void **state) {
+    (void)state;
+    cf_every_key(inst_conf_names());
+}
+
 static void files(void **state) {
     char path[] = "/tmp/baton-inst-XXXXXX", want[256];
     struct inst_conf c;
@@ -351,12 +366,12 @@ static void files(void **state) {
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     assert_true(write(fd, BASE, strlen(BASE)) == (ssize_t)strlen(BASE));
-    assert_int_equal(inst_conf_load(&c, path, &eb), ERR_OK);
+    assert_int_equal(load(&c, path, &eb), ERR_OK);
     assert_string_equal(c.dir, "/tmp");
     assert_string_equal(c.model_weight_path, "w");
     assert_int_equal(ftruncate(fd, 0), 0);
     assert_int_equal(pwrite(fd, "{}", 2, 0), 2);
-    assert_int_equal(inst_conf_load(&c, path, &eb), ERR_BAD_CONFIG);
+    assert_int_equal(load(&c, path, &eb), ERR_BAD_CONFIG);
     snprintf(want, sizeof(want),
              "%s: BackendConfig.ModelDeployConfig.ModelConfig.0.modelName is missing: the name "
              "clients use",
@@ -364,7 +379,7 @@ static void files(void **state) {
     assert_string_equal(eb.text, want);
     close(fd);
     unlink(path);
-    assert_int_equal(inst_conf_load(&c, path, &eb), ERR_NOT_FOUND);
+    assert_int_equal(load(&c, path, &eb), ERR_NOT_FOUND);
     assert_non_null(strstr(eb.text, path));
 }
 
@@ -412,6 +427,7 @@ int main(void) {
         cmocka_unit_test(devices_are_core_sets),
         cmocka_unit_test(environment),
         cmocka_unit_test(printed_form),
+        cmocka_unit_test(every_key_is_a_flag),
         cmocka_unit_test(files),
         cmocka_unit_test(adapters),
     };
