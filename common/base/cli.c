@@ -87,6 +87,8 @@ void cli_man_text(struct buf *out, const char *text) {
             buf_puts(out, "\\e");
         else if (*text == '-')
             buf_puts(out, "\\-");
+        else if (*text == '|' || (*text == '.' && text[1] > ' ')) /* a line may end behind it */
+            buf_printf(out, "%c\\:", *text);
         else
             buf_putc(out, *text);
         line_begins = *text == '\n';
@@ -98,7 +100,8 @@ void cli_man_head(struct buf *out, const char *name, int section, const char *ab
     buf_printf(out, ".TH \"");
     for (const char *p = name; *p != '\0'; p++)
         buf_putc(out, *p >= 'a' && *p <= 'z' ? (char)(*p - 'a' + 'A') : *p);
-    buf_printf(out, "\" %d \"\" \"Baton %s\" \"Baton\"\n.ad l\n.nh\n.SH NAME\n", section, BATON_VERSION);
+    buf_printf(out, "\" %d \"\" \"Baton %s\" \"Baton\"\n.ad l\n.nh\n.SH NAME\n", section,
+               BATON_VERSION);
     cli_man_text(out, name);
     buf_puts(out, " \\- ");
     cli_man_text(out, about);
