@@ -293,6 +293,11 @@ static bool says_stopping(struct inst *in, const struct http_result *r) {
     return true;
 }
 
+static void note_rtt(struct inst *in) {
+    const uint64_t us = clock_us() - in->poll_started_us, was = in->facts.rtt_us;
+    in->facts.rtt_us = was == 0 ? us : (7 * was + us) / 8;
+}
+
 static void on_poll(void *arg, const struct http_result *r) {
     struct inst *in = arg;
     struct coordinator *co = in->co;
@@ -300,7 +305,10 @@ static void on_poll(void *arg, const struct http_result *r) {
     struct status_msg m;
     char text[160];
     in->probe_call = NULL;
-    if (r->err == ERR_OK) dresult_in_alive(in->dresult);
+    if (r->err == ERR_OK) {
+        dresult_in_alive(in->dresult);
+        note_rtt(in);
+    }
     if (says_stopping(in, r)) {
         (void)inst_step(in, INST_EV_STOPPING);
         in->facts.n_failures = 0;
@@ -339,6 +347,7 @@ static void poll(struct coordinator *co, struct inst *in) {
     if (in->probe_call != NULL || in->pushed.on) return;
     in->probing_config = !in->facts.online || in->reread_config;
     in->poll_started_ms = clock_ms();
+    in->poll_started_us = clock_us();
     ledger_poll_begins(&in->ledger);
     const unsigned timeout_ms = (unsigned)co->conf.instance_timeout_s * 1000;
     struct tls *tls = coord_tls_url(&co->tls, url, sizeof(url), &in->node, NODE_CONTROL,

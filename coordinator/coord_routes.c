@@ -13,6 +13,7 @@
 #include "common/net/openapi.h"
 #include "common/net/slots.h"
 #include "common/net/router.h"
+#include "coordinator/console.h"
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/ha.h"
@@ -436,7 +437,13 @@ static const struct route routes[] = {
     {0, NULL, NULL, NULL, 0},
 };
 static const struct route *const tables[] = {
-    routes, mgmt_api_routes, openapi_docs_routes, grpc_file_routes, grpc_reflect_routes, NULL,
+    routes,
+    mgmt_api_routes,
+    console_data_routes,
+    openapi_docs_routes,
+    grpc_file_routes,
+    grpc_reflect_routes,
+    NULL,
 };
 
 static void reply_error(void *arg, struct http_x *x, int status, const char *text) {

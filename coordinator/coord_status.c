@@ -54,7 +54,7 @@ const char *coord_not_ready(const struct coordinator *co) {
 
 /* One reason per instance that does not serve: where it stands and the last thing that went wrong.
  */
-static struct json_value *reasons_of(const struct coordinator *co) {
+struct json_value *coord_reasons(const struct coordinator *co) {
     struct json_value *arr = json_new_arr();
     bool p = false, d = false;
     if (!coord_leads(co)) {
@@ -118,7 +118,7 @@ void coord_reply_readiness(struct coordinator *co, struct http_x *x, bool with_r
         add_u64(root, "decode", n_d);
         if (n_embed > 0) add_u64(root, "embed", n_embed);
     }
-    json_obj_set(root, "reasons", reasons_of(co));
+    json_obj_set(root, "reasons", coord_reasons(co));
     reply(x, ready ? 200 : 503, root);
 }
 
@@ -144,11 +144,16 @@ static struct json_value *override_json(const struct inst *in) {
     return o;
 }
 
+const char *coord_instance_state(const struct inst *in) {
+    const char *why = NULL;
+    if (inst_serves(in, &why)) return "serving";
+    if (in->drain.why == DRAIN_NONE || !inst_answers(in)) return why;
+    return in->drain.empty ? "drained" : "draining";
+}
+
 static struct json_value *instance_json(const struct coordinator *co, const struct inst *in) {
     struct json_value *o = json_new_obj(), *links = json_new_arr();
-    const char *why = NULL;
     char addr[64];
-    bool serves = inst_serves(in, &why);
     add_u64(o, "id", in->id);
     add_str(o, "name", inst_name(in));
     add_str(o, "address", in->address);
@@ -163,11 +168,7 @@ static struct json_value *instance_json(const struct coordinator *co, const stru
         inst_role_name(in->plan.place.next != ROLE_NONE ? in->plan.place.next : stand_in_word(in)));
     if (in->plan.override.role != ROLE_NONE) json_obj_set(o, "override", override_json(in));
     add_str(o, "roleStatus", role_status_name(in->facts.status.role_status));
-    add_str(o, "state",
-            serves                                             ? "serving"
-            : in->drain.why == DRAIN_NONE || !inst_answers(in) ? why
-            : in->drain.empty                                  ? "drained"
-                                                               : "draining");
+    add_str(o, "state", coord_instance_state(in));
     if (in->drain.why != DRAIN_NONE) add_str(o, "draining", drain_why_name(in->drain.why));
     add_str(o, "life", inst_state_name(in->life.state));
     add_str(o, "lastError", in->facts.last_error);
@@ -221,7 +222,7 @@ static struct json_value *tenants_json(const struct coordinator *co) {
 }
 
 /* How many instances of each role the load needs. */
-static struct json_value *needs_json(const struct coordinator *co) {
+struct json_value *coord_needs(const struct coordinator *co) {
     struct json_value *o = json_new_obj();
     struct role_needs needs;
     planner_needs(co, &needs);
@@ -240,7 +241,7 @@ void coord_reply_status(struct coordinator *co, struct http_x *x) {
     relay_counts(co->relays, &c);
     bool ready = controller_serves(co);
     json_obj_set(me, "ready", json_new_bool(ready));
-    json_obj_set(me, "reasons", ready ? json_new_arr() : reasons_of(co));
+    json_obj_set(me, "reasons", ready ? json_new_arr() : coord_reasons(co));
     add_u64(me, "uptimeSeconds", (clock_ms() - co->started_ms) / 1000);
     add_u64(me, "requestsInFlight", c.in_flight);
     add_u64(me, "requestsQueued", c.queued);
@@ -250,7 +251,7 @@ void coord_reply_status(struct coordinator *co, struct http_x *x) {
     add_u64(me, "requestsRetried", c.retried);
     add_u64(me, "requestsCancelled", c.cancelled);
     add_u64(me, "requestsRefused", c.refused);
-    json_obj_set(me, "needs", needs_json(co));
+    json_obj_set(me, "needs", coord_needs(co));
     json_obj_set(me, "tenants", tenants_json(co));
     struct json_value *ha = ha_status(co);
     if (ha != NULL) json_obj_set(me, "ha", ha);

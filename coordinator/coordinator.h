@@ -19,6 +19,7 @@
 #include "coordinator/store.h"
 
 struct relay_set;
+struct json_value;
 struct coord_lora;
 struct health_timed;
 struct grpc_health;
@@ -28,6 +29,7 @@ struct recorder;
 struct alarms;
 struct alarm_send;
 struct ha;
+struct console;
 
 enum { LISTENERS_MAX = 4 };
 
@@ -47,6 +49,7 @@ struct coordinator {
     bool store_failed;             /* its last write, which is logged */
     struct ha *ha;                 /* one of several coordinators (ha.h); NULL: the only one */
     struct coord_metrics *metrics; /* NULL: nothing is counted (coord_metrics.h) */
+    struct console *console;       /* NULL: nothing is remembered (console.h) */
     struct alarms *alarms;         /* NULL: none are kept (alarms.h) */
     struct alarm_send *alarm_send; /* NULL: they are sent to nobody (alarm_send.h) */
     struct recorder *recorder;     /* NULL: nothing is recorded (recorder.h) */
@@ -168,6 +171,13 @@ const char *coord_model(const struct coordinator *co);
 /* ---- coord_status.c */
 void coord_reply_status(struct coordinator *co, struct http_x *x);
 void coord_reply_alarms(const struct coordinator *co, struct http_x *x);
+/* Why it is not ready: [{"id","name","stage","detail"}..], one for each instance that does not
+ * serve, and what that leaves missing. The caller's, as the next. */
+struct json_value *coord_reasons(const struct coordinator *co);
+/* How many instances of each role the load needs: {"prefill","decode"}. */
+struct json_value *coord_needs(const struct coordinator *co);
+/* "serving", the stage that is missing (inst_serves()), "draining" or "drained". */
+const char *coord_instance_state(const struct inst *in);
 /* What a 503 says while no pair serves: which role is missing (errorFormat "text": the reference's
  * words alone), or that another coordinator leads. Valid until the next call. */
 const char *coord_not_ready(const struct coordinator *co);

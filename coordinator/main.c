@@ -16,6 +16,7 @@
 #include "common/net/router.h"
 #include "coordinator/alarm_send.h"
 #include "coordinator/alarms.h"
+#include "coordinator/console.h"
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/ha.h"
@@ -237,6 +238,7 @@ static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {
     if (e == ERR_OK) e = coord_metrics_create(&co->metrics, co);
     if (e == ERR_OK) e = alarms_create(&co->alarms, co->conf.manage_ip);
     if (e == ERR_OK) e = open_alarm_send(co);
+    if (e == ERR_OK) e = console_create(&co->console, co);
     if (e == ERR_OK) e = relay_set_create(&co->relays, co);
     if (e == ERR_OK)
         e = grpc_health_create(&co->grpc_health, co->loop, coord_serves_anything, coord_has_model,
@@ -266,6 +268,7 @@ static void coordinator_close(struct coordinator *co) {
     grpc_health_destroy(&co->grpc_health);
     for (int i = 0; i < co->n_listeners; i++) http_server_close(&co->listeners[i].server);
     relay_set_destroy(&co->relays);
+    console_destroy(&co->console);
     kept_service_destroy(&co->kept);
     ha_close(co);
     http_client_destroy(&co->client);

@@ -51,6 +51,7 @@ struct inst_facts {
     uint64_t deserted_ms; /* since then the coordinator it obeys, another one, is away */
     uint64_t closed_ms;   /* since then it takes no new work (plan.h); 0: it does */
     bool roleless;        /* it lost the role that it had, and is not ready in it again */
+    uint64_t rtt_us;      /* of a poll and its answer, as a mean of the last; 0: none was */
     uint64_t suspect_ms;  /* a request found it not serving then; 0: a later poll did not */
     struct config_msg config;
     struct status_msg status;
@@ -88,7 +89,7 @@ struct inst {
     struct inst_drain drain;
     struct ledger ledger;
 
-    uint64_t next_post_ms, role_taken_ms, poll_started_ms;
+    uint64_t next_post_ms, role_taken_ms, poll_started_ms, poll_started_us;
 
     /* calls under way, and what they are about */
     struct http_call *probe_call, *role_call;

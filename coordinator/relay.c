@@ -5,6 +5,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/entropy.h"
+#include "coordinator/console.h"
 #include "coordinator/recorder.h"
 #include "coordinator/relay_priv.h"
 #include "proto/api_error.h"
@@ -132,6 +133,7 @@ static struct relay *add(struct relay_set *s, struct http_x *x, const struct api
 static void turn_away(struct relay_set *s, struct http_x *x, int status, const char *reason,
                       const char *text) {
     s->counts.refused++;
+    console_ended(s->co->console, HISTORY_REFUSED);
     coord_metrics_rejected(s->co->metrics, reason, status);
     if (status == 429 || status == 503) http_x_set_header(x, "Retry-After", "1");
     coord_reply_error(s->co, x, status, text);

@@ -76,5 +76,12 @@ const struct tenant *relay_tenants(const struct relay_set *s);
 /* The last requests that ended, newest first: array of objects with id, P, D, KV bytes, transfer
  * and exposed ms, and the attempts that were lost on the way (the caller puts it). */
 struct json_value *relay_recent(const struct relay_set *s);
+/* {"running":[..],"recent":[..],"nRunning","nEnded"}: records of the newest that run, of the last
+ * that ended, and how many there are and were. */
+struct json_value *relay_requests(const struct relay_set *s);
+/* Where the newest that run are: [{"id","state","p","d"}..], `most` of them. */
+struct json_value *relay_moving(const struct relay_set *s, size_t most);
+/* Of one that runs, or is among the last that ended, of the tenant's owner; NULL: there is none. */
+struct json_value *relay_record(struct relay_set *s, const char *tenant, const char *id);
 
 #endif

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "coordinator/console.h"
 #include "coordinator/relay_priv.h"
 
 enum { RETRY_MS = 100, RETRY_MS_MAX = 1000 };
@@ -35,15 +36,15 @@ static void finish(struct relay *r, int status, enum cause cause, enum left left
                                           .stopped = stopped};
     coord_metrics_ended(s->co->metrics, &end);
     count_model(r, status, stopped);
-    if (status == 200) {
-        s->counts.finished++;
-    } else if (status == 499) {
-        s->counts.cancelled++;
-    } else if (relay_status_is_failure(status, stopped)) {
-        s->counts.failed++;
-    } else {
-        s->counts.refused++;
-    }
+    const enum history_end how = status == 200                              ? HISTORY_ANSWERED
+                                 : status == 499                            ? HISTORY_CANCELLED
+                                 : relay_status_is_failure(status, stopped) ? HISTORY_FAILED
+                                                                            : HISTORY_REFUSED;
+    s->counts.finished += how == HISTORY_ANSWERED;
+    s->counts.cancelled += how == HISTORY_CANCELLED;
+    s->counts.failed += how == HISTORY_FAILED;
+    s->counts.refused += how == HISTORY_REFUSED;
+    console_ended(s->co->console, how);
     attempt_end(r, left);
     relay_settle(r);
     relay_remove(r);

@@ -5,6 +5,7 @@
 #include "common/base/base64.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "coordinator/console.h"
 #include "coordinator/recorder.h"
 #include "coordinator/relay_priv.h"
 #include "proto/json.h"
@@ -21,15 +22,37 @@ static double get_f64(const struct json_value *o, const char *key) {
     return json_get_f64(o, key, &v) == JSON_OK ? v : 0;
 }
 
-static void measure(struct relay *r, const struct json_value *root) {
+static uint64_t cached_of(const struct json_value *root) {
+    struct json_value *cached = NULL;
+    uint64_t sum = 0, v;
+    json_get_arr(root, "cachedTokens", &cached);
+    for (size_t i = 0; i < json_arr_len(cached); i++)
+        if (json_as_u64(json_arr_at(cached, i), &v) == JSON_OK && v <= PROMPT_TOKENS_MAX) sum += v;
+    return sum;
+}
+
+static void measure(struct relay *r, const struct json_value *root, size_t n_tokens) {
     const uint64_t now = clock_us();
     struct inst *p = registry_find(&r->set->co->reg, r->attempt.p_id);
     r->handover = (struct handover){.kv_bytes = get_u64(root, "kvBytes"),
                                     .kv_blocks = get_u64(root, "kvBlocks"),
                                     .kv_blocks_held = get_u64(root, "kvBlocksHeld"),
                                     .prompt_tokens = get_u64(root, "promptTokens"),
+                                    .cached_tokens = cached_of(root),
                                     .transfer_ms = get_f64(root, "kvTransferMs"),
-                                    .exposed_ms = get_f64(root, "kvExposedMs")};
+                                    .exposed_ms = get_f64(root, "kvExposedMs"),
+                                    .p_queue_ms = get_f64(root, "queueWaitMs"),
+                                    .prefill_ms = get_f64(root, "prefillMs")};
+    const struct history_first first = {.p_id = r->attempt.p_id,
+                                        .d_id = r->attempt.d_id,
+                                        .ttft_us = r->first_token_us == 0 ? now - r->arrival_us : 0,
+                                        .prompt_tokens = r->handover.prompt_tokens,
+                                        .cached_tokens = r->handover.cached_tokens,
+                                        .output_tokens = n_tokens,
+                                        .kv_bytes = r->handover.kv_bytes,
+                                        .transfer_ms = r->handover.transfer_ms};
+    console_first_token(r->set->co->console, &first);
+    r->last_token_us = now;
     if (p != NULL && r->handover.prompt_tokens > 0)
         rate_meter_add(&p->prefill_rate, r->handover.prompt_tokens, r->attempt.sent_us, now);
     if (r->n_logged > 0) r->lost[r->n_logged - 1].n_fetched = get_u64(root, "fetchedTokens");
@@ -122,7 +145,7 @@ static void first_token(struct relay *r, const struct json_value *root) {
     json_get_str(root, "seed", &seed, &n);
     recorder_first(r->set->co->recorder, r->id_text, r->attempt.epoch, seed, p.tokens, p.n_tokens);
     relay_log_first(r, root);
-    measure(r, root);
+    measure(r, root, p.n_tokens);
     take_model(r, root);
     r->n_tokens += p.n_tokens; /* the rest comes with D's frames */
     r->attempt.answered = true;

@@ -153,35 +153,46 @@ void relay_lengths(const struct relay_set *s, struct relay_lengths *mean) {
 
 /* ---- the record */
 
+void relay_log_fill(const struct relay *r, struct recent *e) {
+    const uint64_t ms = clock_ms() - r->arrival_ms;
+    *e = (struct recent){.path = r->path->path,
+                         .state = r->state,
+                         .epoch = r->n_lost,
+                         .p_id = r->attempt.p_id,
+                         .d_id = r->attempt.d_id,
+                         .stream = r->out.stream,
+                         .started_unix_ms = clock_unix_us() / 1000 - ms,
+                         .ttft_us = r->first_token_us != 0 ? r->first_token_us - r->arrival_us : 0,
+                         .queue_us = r->waited_first_us,
+                         .total_ms = ms,
+                         .n_tokens = r->n_tokens,
+                         .handover = r->handover,
+                         .lost = r->lost,
+                         .n_lost = r->n_logged};
+    memcpy(e->id, r->id_text, sizeof(e->id));
+    snprintf(e->tenant, sizeof(e->tenant), "%s", r->tenant->name);
+    if (r->adapter != NULL) snprintf(e->adapter, sizeof(e->adapter), "%s", r->adapter);
+    name_of(r->set, e->p_id, e->p_name);
+    name_of(r->set, e->d_id, e->d_name);
+}
+
 void relay_log_end(struct relay *r, int status, enum cause cause) {
     struct relay_set *s = r->set;
     struct recent *e = &s->recent[s->n_recent++ % RECENT];
     if (status == 200 && r->n_tokens > 0) note_lengths(r);
     recorder_end(s->co->recorder, r->id_text, status, cause_name(cause), r->n_lost + 1);
     free(e->lost);
-    *e = (struct recent){
-        .path = r->path->path,
-        .epoch = r->n_lost,
-        .p_id = r->attempt.p_id,
-        .d_id = r->attempt.d_id,
-        .stream = r->out.stream,
-        .status = status,
-        .cause = cause,
-        .ttft_ms = r->first_token_us != 0 ? (r->first_token_us - r->arrival_us) / 1000 : 0,
-        .total_ms = clock_ms() - r->arrival_ms,
-        .handover = r->handover,
-        .lost = r->lost,
-        .n_lost = r->n_logged};
+    relay_log_fill(r, e);
+    e->state = RELAY_ENDED;
+    e->status = status;
+    e->cause = cause;
     r->lost = NULL;
     r->n_logged = 0;
-    memcpy(e->id, r->id_text, sizeof(e->id));
-    name_of(s, e->p_id, e->p_name);
-    name_of(s, e->d_id, e->d_name);
     log_info("relay",
              "req=%s status=%d cause=%s p=%u d=%u epoch=%u ttft_ms=%llu total_ms=%llu "
              "kv_bytes=%llu transfer_ms=%.2f exposed_ms=%.2f",
              r->id_text, status, cause_name(cause), e->p_id, e->d_id, e->epoch,
-             (unsigned long long)e->ttft_ms, (unsigned long long)e->total_ms,
+             (unsigned long long)(e->ttft_us / 1000), (unsigned long long)e->total_ms,
              (unsigned long long)r->handover.kv_bytes, r->handover.transfer_ms,
              r->handover.exposed_ms);
 }
@@ -190,55 +201,4 @@ void relay_log_free(struct relay *r) {
     drop_transcript(r);
     free(r->lost);
     r->lost = NULL;
-}
-
-static struct json_value *lost_json(const struct recent *e) {
-    struct json_value *arr = json_new_arr();
-    for (unsigned i = 0; i < e->n_lost; i++) {
-        const struct lost_attempt *l = &e->lost[i];
-        struct json_value *o = json_new_obj();
-        json_obj_set(o, "attempt", json_new_i64(l->epoch));
-        json_obj_set(o, "p", json_new_i64(l->p_id));
-        json_obj_set(o, "d", json_new_i64(l->d_id));
-        json_obj_set(o, "pName", json_new_str(l->p_name));
-        json_obj_set(o, "dName", json_new_str(l->d_name));
-        json_obj_set(o, "cause", json_new_str(cause_name(l->cause)));
-        json_obj_set(o, "tokensKept", json_new_i64(l->n_kept));
-        json_obj_set(o, "tokensFetched", json_new_i64((int64_t)l->n_fetched));
-        json_obj_set(o, "silenceMs", json_new_f64((double)l->silence_us / 1000));
-        json_arr_add(arr, o);
-    }
-    return arr;
-}
-
-static struct json_value *recent_json(const struct recent *e) {
-    struct json_value *o = json_new_obj();
-    json_obj_set(o, "id", json_new_str(e->id));
-    json_obj_set(o, "path", json_new_str(e->path));
-    json_obj_set(o, "status", json_new_i64(e->status));
-    if (e->cause != CAUSE_NONE) json_obj_set(o, "cause", json_new_str(cause_name(e->cause)));
-    json_obj_set(o, "stream", json_new_bool(e->stream));
-    json_obj_set(o, "attempt", json_new_i64(e->epoch));
-    json_obj_set(o, "p", json_new_i64(e->p_id));
-    json_obj_set(o, "d", json_new_i64(e->d_id));
-    json_obj_set(o, "pName", json_new_str(e->p_name));
-    json_obj_set(o, "dName", json_new_str(e->d_name));
-    json_obj_set(o, "promptTokens", json_new_i64((int64_t)e->handover.prompt_tokens));
-    json_obj_set(o, "kvBytes", json_new_i64((int64_t)e->handover.kv_bytes));
-    json_obj_set(o, "kvBlocks", json_new_i64((int64_t)e->handover.kv_blocks));
-    json_obj_set(o, "kvBlocksHeld", json_new_i64((int64_t)e->handover.kv_blocks_held));
-    json_obj_set(o, "kvTransferMs", json_new_f64(e->handover.transfer_ms));
-    json_obj_set(o, "kvExposedMs", json_new_f64(e->handover.exposed_ms));
-    json_obj_set(o, "ttftMs", json_new_i64((int64_t)e->ttft_ms));
-    json_obj_set(o, "totalMs", json_new_i64((int64_t)e->total_ms));
-    json_obj_set(o, "lostAttempts", lost_json(e));
-    return o;
-}
-
-struct json_value *relay_recent(const struct relay_set *s) {
-    struct json_value *arr = json_new_arr();
-    size_t n = s->n_recent < RECENT ? s->n_recent : RECENT;
-    for (size_t i = 0; i < n; i++)
-        json_arr_add(arr, recent_json(&s->recent[(s->n_recent - 1 - i) % RECENT]));
-    return arr;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "coordinator/console.h"
 #include "coordinator/recorder.h"
 #include "coordinator/relay_priv.h"
 
@@ -104,9 +105,19 @@ static void take_error(struct relay *r, const struct piece *p) {
                       .piece = &own, .framed = true, .cause = cause, .left = LEFT_NOBODY});
 }
 
+/* Of one sequence it is known how long each token took. */
+static void note_tokens(struct relay *r, size_t n) {
+    const uint64_t now = clock_us();
+    if (n == 0) return;
+    console_tokens(r->set->co->console, r->attempt.d_id, n,
+                   r->n_sequences == 1 ? now - r->last_token_us : 0);
+    r->last_token_us = now;
+}
+
 void relay_take_piece(struct relay *r, const struct piece *p) {
     const struct relay_input in = {.piece = p};
     r->n_tokens += p->n_tokens;
+    note_tokens(r, p->n_tokens);
     recorder_tokens(r->set->co->recorder, r->id_text, r->attempt.epoch, p->tokens, p->n_tokens);
     switch (p->kind) {
     case DR_DATA:

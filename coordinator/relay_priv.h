@@ -9,7 +9,8 @@
  *   relay_pieces.c   D's frames: put together, in order, early ones kept
  *   relay_verdict.c  what an attempt says of P, D and link to their breakers
  *   relay_stop.c     stopInfer
- *   relay_log.c      what becomes known of a request: transcript, attempts, records
+ *   relay_log.c      what becomes known of a request: transcript, attempts, its record
+ *   relay_record.c   the records as JSON
  *   relay_out.c      the only one that writes to a client */
 #ifndef BATON_COORDINATOR_RELAY_PRIV_H
 #define BATON_COORDINATOR_RELAY_PRIV_H
@@ -49,8 +50,8 @@ struct early_piece {
 
 /* What P measured of the hand-over, for the record of the request. */
 struct handover {
-    uint64_t kv_bytes, kv_blocks, kv_blocks_held, prompt_tokens;
-    double transfer_ms, exposed_ms;
+    uint64_t kv_bytes, kv_blocks, kv_blocks_held, prompt_tokens, cached_tokens;
+    double transfer_ms, exposed_ms, p_queue_ms, prefill_ms;
 };
 
 /* What was said of one end of an attempt to its breaker. */
@@ -135,6 +136,7 @@ struct relay {
     enum cause silent_cause;  /* what ended that attempt */
     bool refusal_recorded;    /* that no pair was found for it, since it waits (recorder.h) */
     uint64_t arrival_us, queued_us, first_token_us, last_piece_us, n_tokens; /* for the metrics */
+    uint64_t last_token_us; /* that came from D, or P's; 0: none has */
     struct handover handover;
     char *adapter;                       /* as P has said; NULL: none, or not yet */
     unsigned n_answered;                 /* prompts, as P has said */
@@ -144,15 +146,18 @@ struct relay {
 
 enum { BUCKETS = 16384, RECENT = 128 };
 
+/* What is known of a request that has ended; of one that runs, relay_log_fill(). */
 struct recent {
     char id[24];
+    char tenant[TENANT_BYTES_MAX + 1], adapter[ADAPTER_NAME_BYTES_MAX + 1];
     const char *path;
+    enum relay_state state;
     uint32_t epoch, p_id, d_id;
     char p_name[INSTANCE_NAME_BYTES_MAX + 1], d_name[INSTANCE_NAME_BYTES_MAX + 1];
     bool stream;
     int status;
     enum cause cause; /* of an end by the coordinator or an instance; CAUSE_NONE */
-    uint64_t ttft_ms, total_ms;
+    uint64_t started_unix_ms, ttft_us, queue_us, total_ms, n_tokens;
     struct handover handover;
     struct lost_attempt *lost; /* owned */
     unsigned n_lost;
@@ -260,6 +265,8 @@ void relay_log_lost(struct relay *r, enum cause cause);
 void relay_log_recovered(struct relay *r); /* the silence of a lost attempt is over */
 void relay_log_end(struct relay *r, int status, enum cause cause);
 void relay_log_free(struct relay *r);
+/* What is known of r; lends e->lost to it. */
+void relay_log_fill(const struct relay *r, struct recent *e);
 
 /* ---- relay_stop.c */
 /* stopInfer of an attempt with this epoch or an older one. keep: the next one fetches its KV. */
