@@ -22,6 +22,8 @@ ROLES    := prefill/pd_head prefill/prefill_answer prefill/prefill_fetch prefill
 COORD    := coordinator/coord_conf coordinator/coord_conf_checked coordinator/fwd_headers coordinator/coord_metrics coordinator/prom_merge coordinator/coord_tls coordinator/rank_table coordinator/ledger coordinator/inst_fsm coordinator/store coordinator/store_state coordinator/store_file coordinator/process_file coordinator/cluster_files coordinator/store_etcd coordinator/etcd coordinator/etcd_msg coordinator/election coordinator/ha coordinator/drain coordinator/override coordinator/recorder coordinator/registry coordinator/rate_meter coordinator/schedule coordinator/role_needs coordinator/plan coordinator/plan_preview coordinator/planner coordinator/stand_in coordinator/alarms coordinator/alarm_watch coordinator/alarm_send coordinator/fair coordinator/tenants coordinator/breaker coordinator/relay_verdict coordinator/controller coordinator/role_post coordinator/dresult_in coordinator/body_look coordinator/mem_guard coordinator/relay coordinator/relay_stop coordinator/relay_queue coordinator/relay_fsm coordinator/relay_act coordinator/relay_attempt coordinator/relay_answer coordinator/relay_pieces coordinator/relay_log coordinator/relay_record coordinator/relay_out coordinator/health_timed coordinator/lora_route coordinator/lora_sync coordinator/proxy coordinator/mgmt_msg coordinator/refresh_msg coordinator/refresh coordinator/mgmt_api coordinator/plan_route coordinator/history coordinator/console coordinator/coord_routes coordinator/coord_status
 # what tools/replay is made of, beside its main and coordinator/schedule
 REPLAY   := tools/replay_record tools/replay_run tools/replay_compare tools/replay_send
+# what baton-bench is made of, beside its main
+LOAD     := tools/load/load_hist tools/load/load_source tools/load/load_text tools/load/load_sse tools/load/load_answer tools/load/load_run tools/load/load_report tools/load/load_html
 
 # ---- unit tests: tests/unit/<path>_test.c, linked with its own floor and the floors below
 TESTS_PROTO    := proto/grpc proto/json_skim proto/transcript proto/api proto/err proto/json proto/json_tree proto/wire proto/crc32c proto/infer_fields proto/infer_msg proto/kv_frame proto/dresult proto/role_msg proto/perf_msg proto/status_msg proto/tenant proto/cause
@@ -36,7 +38,7 @@ TESTS_ENDPOINT := common/endpoint/answer common/endpoint/harmony common/endpoint
 TESTS_INSTANCE := common/instance/kv_seal common/instance/kv_sealed common/instance/kv_transfer common/instance/kv_no_memory common/instance/kv_fetch common/instance/kv_hostile common/instance/bus common/instance/kv_link common/instance/inst_conf common/instance/role_fsm common/instance/req_meter common/instance/text_pool common/instance/dresult_out common/instance/role_ctl common/instance/req_read
 TESTS_ROLES    := prefill/pd_head
 TESTS_FAKES    := common/instance/worker common/instance/req_seq common/instance/kv_lends common/instance/mixed_role prefill/prefill_fetch prefill/prefill_role decode/decode_role decode/decode_choices decode/decode_replay
-TESTS_COORD    := coordinator/history coordinator/role_needs coordinator/alarms coordinator/alarm_watch coordinator/alarm_send coordinator/plan coordinator/plan_preview coordinator/plan_random coordinator/store coordinator/process_file coordinator/cluster_files coordinator/etcd coordinator/mem_guard coordinator/rate_meter coordinator/fair coordinator/tenants coordinator/breaker coordinator/schedule coordinator/body_look coordinator/coord_conf coordinator/prom_merge coordinator/rank_table coordinator/ledger coordinator/inst_fsm coordinator/registry coordinator/controller coordinator/dresult_in coordinator/drain coordinator/override coordinator/role_post coordinator/stand_in coordinator/lora_sync coordinator/mgmt_msg coordinator/refresh_msg coordinator/refresh coordinator/mgmt_api coordinator/relay coordinator/relay_client coordinator/relay_fair coordinator/relay_breaker coordinator/relay_fsm coordinator/relay_replay coordinator/relay_stats coordinator/relay_out coordinator/recorder tools/replay
+TESTS_COORD    := coordinator/history coordinator/role_needs coordinator/alarms coordinator/alarm_watch coordinator/alarm_send coordinator/plan coordinator/plan_preview coordinator/plan_random coordinator/store coordinator/process_file coordinator/cluster_files coordinator/etcd coordinator/mem_guard coordinator/rate_meter coordinator/fair coordinator/tenants coordinator/breaker coordinator/schedule coordinator/body_look coordinator/coord_conf coordinator/prom_merge coordinator/rank_table coordinator/ledger coordinator/inst_fsm coordinator/registry coordinator/controller coordinator/dresult_in coordinator/drain coordinator/override coordinator/role_post coordinator/stand_in coordinator/lora_sync coordinator/mgmt_msg coordinator/refresh_msg coordinator/refresh coordinator/mgmt_api coordinator/relay coordinator/relay_client coordinator/relay_fair coordinator/relay_breaker coordinator/relay_fsm coordinator/relay_replay coordinator/relay_stats coordinator/relay_out coordinator/recorder tools/replay tools/load
 
 # ---- fuzz targets: tests/fuzz/fuzz_NAME.c with tests/fuzz/corpus/NAME/, linked with a set of floors
 FUZZ_PROTO    := json transcript infer_msg kv_frame dresult dresult_resume role_msg status_msg
@@ -47,7 +49,7 @@ FUZZ_ENGINE   := safetensors tensor_packed lora model_conf weights_cache
 FUZZ_GUIDE    := guide
 FUZZ_ENDPOINT := answer_replay vectors ep_chat ep_anthropic ep_responses ep_ollama ep_llamacpp ep_caikit ep_grpc ep_completions ep_tgi ep_vllm ep_triton ep_infer ep_native tool_parse gguf
 FUZZ_INSTANCE := inst_conf kv_seal
-FUZZ_COORD    := store process_file etcd_msg mgmt_msg refresh_msg coord_conf prom_merge rank_table body_look record
+FUZZ_COORD    := store process_file etcd_msg mgmt_msg refresh_msg coord_conf prom_merge rank_table body_look record load_trace load_stream
 
 # ---- oracle programs: tests/oracle/NAME_main.c, driven by tests/oracle/test_*.py
 ORACLE := logits beams
@@ -74,7 +76,7 @@ deps-test:
 deps-lint:
 	@tools/deps.sh build test lint
 
-daemons: $(BUILD)/bin/coordinator $(BUILD)/bin/prefill $(BUILD)/bin/decode $(BUILD)/bin/batonctl $(BUILD)/bin/replay
+daemons: $(BUILD)/bin/coordinator $(BUILD)/bin/prefill $(BUILD)/bin/decode $(BUILD)/bin/batonctl $(BUILD)/bin/replay $(BUILD)/bin/baton-bench
 unit-bins: $(UNIT_BINS) $(FUZZ_BINS)
 
 demo: deps
@@ -152,6 +154,7 @@ install: daemons
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/baton
 	install -m 755 $(BUILD)/bin/batonctl $(DESTDIR)$(PREFIX)/bin/batonctl
 	install -m 755 $(BUILD)/bin/replay $(DESTDIR)$(PREFIX)/bin/baton-replay
+	install -m 755 $(BUILD)/bin/baton-bench $(DESTDIR)$(PREFIX)/bin/baton-bench
 	install -m 755 $(BUILD)/bin/coordinator $(DESTDIR)$(PREFIX)/bin/baton-coordinator
 	install -m 755 $(BUILD)/bin/prefill $(DESTDIR)$(PREFIX)/bin/baton-prefill
 	install -m 755 $(BUILD)/bin/decode $(DESTDIR)$(PREFIX)/bin/baton-decode
@@ -159,7 +162,7 @@ install: daemons
 	cp -r cluster-conf models $(DESTDIR)$(PREFIX)/share/baton/
 	rm -rf $(DESTDIR)$(PREFIX)/share/baton/cluster-conf/*/pki
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,batonctl baton-replay baton-coordinator baton-prefill baton-decode baton-make-pki)
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,batonctl baton-replay baton-bench baton-coordinator baton-prefill baton-decode baton-make-pki)
 	rm -rf $(DESTDIR)$(PREFIX)/share/baton
 
 clean:

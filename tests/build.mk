@@ -57,6 +57,7 @@ $(eval $(call link_rule,$(BUILD)/bin/decode,$(call obj,decode/main) $(O_FACTS) $
 
 $(eval $(call link_rule,$(BUILD)/bin/batonctl,$(call obj,tools/batonctl) $(O_FACTS) $(O_NET),$(LIBS_NET)))
 $(eval $(call link_rule,$(BUILD)/bin/replay,$(call obj,tools/replay $(REPLAY) coordinator/schedule) $(O_FACTS) $(O_NET),$(LIBS_NET) -lm))
+$(eval $(call link_rule,$(BUILD)/bin/baton-bench,$(call obj,tools/baton_bench $(LOAD)) $(O_FACTS) $(O_NET),$(LIBS_NET) -lz -lm))
 
 # test and fuzz binaries: floor name, list of tests, libraries
 unit_bins = $(patsubst %,$(BUILD)/tests/unit/%_test,$(1))
@@ -111,6 +112,9 @@ $(call fuzz_floor,COORD,$(LIBS_COORD))
 
 # what reads recordings
 $(BUILD)/tests/unit/coordinator/recorder_test $(BUILD)/tests/unit/tools/replay_test $(BUILD)/tests/fuzz/replay_record $(BUILD)/tests/fuzz/libfuzzer_record: $(call obj,$(REPLAY))
+
+# what baton-bench is made of
+$(BUILD)/tests/unit/tools/load_test $(BUILD)/tests/fuzz/replay_load_trace $(BUILD)/tests/fuzz/libfuzzer_load_trace $(BUILD)/tests/fuzz/replay_load_stream $(BUILD)/tests/fuzz/libfuzzer_load_stream: $(call obj,$(LOAD))
 
 BENCH_BINS := $(patsubst %,$(BUILD)/tests/bench/%,$(BENCH))
 $(foreach b,$(BENCH),$(eval $(call link_rule,$(BUILD)/tests/bench/$(b),$(BUILD)/tests/bench/$(b).o $(call obj,coordinator/body_look) $(O_INSTANCE),$(LIBS_ALL))))
