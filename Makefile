@@ -20,6 +20,8 @@ ENDPOINT := common/endpoint/endpoint common/endpoint/ep_families common/endpoint
 INSTANCE := common/instance/mailbox common/instance/bus common/instance/kv_seal common/instance/kv_auth common/instance/kv_plane common/instance/kv_fetch common/instance/kv_io common/instance/kv_listener common/instance/kv_link common/instance/kv_send common/instance/kv_recv common/instance/worker common/instance/worker_engine common/instance/inst_conf common/instance/inst_tls common/instance/text_pool common/instance/req_trace common/instance/req_read common/instance/vector_job common/instance/guide_job common/instance/answer_job common/instance/dresult_out common/instance/role_fsm common/instance/role_ctl common/instance/req_meter common/instance/req_seq common/instance/req_set common/instance/kv_lends common/instance/mixed_role common/instance/inst_links common/instance/inst_load common/instance/inst_pack common/instance/inst_inspect common/instance/inst_register common/instance/inst_stop common/instance/inst_health common/instance/inst_fault common/instance/inst_lora common/instance/expert_metrics common/instance/inst_metrics common/instance/inst_routes common/instance/instance
 ROLES    := prefill/pd_head prefill/prefill_answer prefill/prefill_fetch prefill/prefill_role decode/decode_admit decode/decode_queue decode/decode_answer decode/decode_role
 COORD    := coordinator/coord_conf coordinator/coord_conf_checked coordinator/fwd_headers coordinator/coord_metrics coordinator/prom_merge coordinator/coord_tls coordinator/rank_table coordinator/ledger coordinator/inst_fsm coordinator/store coordinator/store_state coordinator/store_file coordinator/process_file coordinator/cluster_files coordinator/store_etcd coordinator/etcd coordinator/etcd_msg coordinator/election coordinator/ha coordinator/drain coordinator/override coordinator/recorder coordinator/registry coordinator/rate_meter coordinator/schedule coordinator/role_needs coordinator/plan coordinator/plan_preview coordinator/planner coordinator/stand_in coordinator/alarms coordinator/alarm_watch coordinator/alarm_send coordinator/fair coordinator/tenants coordinator/breaker coordinator/relay_verdict coordinator/controller coordinator/role_post coordinator/dresult_in coordinator/body_look coordinator/mem_guard coordinator/relay coordinator/relay_stop coordinator/relay_queue coordinator/relay_fsm coordinator/relay_act coordinator/relay_attempt coordinator/relay_answer coordinator/relay_pieces coordinator/relay_log coordinator/relay_record coordinator/relay_out coordinator/health_timed coordinator/lora_route coordinator/lora_sync coordinator/proxy coordinator/mgmt_msg coordinator/refresh_msg coordinator/refresh coordinator/mgmt_api coordinator/plan_route coordinator/history coordinator/console coordinator/coord_routes coordinator/coord_status
+# batonctl, which is baton as well
+CTL      := tools/ctl/main tools/ctl/ctl_ask tools/ctl/ctl_term tools/ctl/ctl_show tools/ctl/ctl_order tools/ctl/ctl_live tools/ctl/ctl_local tools/ctl/ctl_help tools/ctl/ctl_serve
 # what tools/replay is made of, beside its main and coordinator/schedule
 REPLAY   := tools/replay_record tools/replay_run tools/replay_compare tools/replay_send
 # what baton-bench is made of, beside its main
@@ -76,7 +78,7 @@ deps-test:
 deps-lint:
 	@tools/deps.sh build test lint
 
-daemons: $(BUILD)/bin/coordinator $(BUILD)/bin/prefill $(BUILD)/bin/decode $(BUILD)/bin/batonctl $(BUILD)/bin/replay $(BUILD)/bin/baton-bench
+daemons: $(BUILD)/bin/coordinator $(BUILD)/bin/prefill $(BUILD)/bin/decode $(BUILD)/bin/batonctl $(BUILD)/bin/baton $(BUILD)/bin/replay $(BUILD)/bin/baton-bench
 unit-bins: $(UNIT_BINS) $(FUZZ_BINS)
 
 demo: deps
@@ -153,6 +155,7 @@ bench-peer:
 install: daemons
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/baton
 	install -m 755 $(BUILD)/bin/batonctl $(DESTDIR)$(PREFIX)/bin/batonctl
+	ln -sf batonctl $(DESTDIR)$(PREFIX)/bin/baton
 	install -m 755 $(BUILD)/bin/replay $(DESTDIR)$(PREFIX)/bin/baton-replay
 	install -m 755 $(BUILD)/bin/baton-bench $(DESTDIR)$(PREFIX)/bin/baton-bench
 	install -m 755 $(BUILD)/bin/coordinator $(DESTDIR)$(PREFIX)/bin/baton-coordinator
@@ -162,7 +165,7 @@ install: daemons
 	cp -r cluster-conf models $(DESTDIR)$(PREFIX)/share/baton/
 	rm -rf $(DESTDIR)$(PREFIX)/share/baton/cluster-conf/*/pki
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,batonctl baton-replay baton-bench baton-coordinator baton-prefill baton-decode baton-make-pki)
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,baton batonctl baton-replay baton-bench baton-coordinator baton-prefill baton-decode baton-make-pki)
 	rm -rf $(DESTDIR)$(PREFIX)/share/baton
 
 clean:

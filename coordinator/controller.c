@@ -128,7 +128,7 @@ static void drop_gone(struct coordinator *co, uint64_t now) {
                           now - in->gone_since_ms >= (uint64_t)co->conf.disappeared_s * 1000;
         bool lease_gone =
             !in->from_table && !in->pushed.on && now > in->lease_end_ms && !inst_answers(in);
-        if (table_gone || lease_gone) controller_forget(co, in);
+        if (table_gone || lease_gone || drain_is_over(in, now)) controller_forget(co, in);
     }
 }
 

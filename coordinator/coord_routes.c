@@ -198,6 +198,33 @@ static void on_undrain(void *arg, struct http_x *x, const struct route_params *p
     order_drain(arg, x, false);
 }
 
+static void on_leave(void *arg, struct http_x *x, const struct route_params *p) {
+    struct coordinator *co = arg;
+    struct json_value *root = NULL;
+    struct errbuf eb = {0};
+    uint32_t id = 0;
+    bool force = false;
+    size_t n;
+    const char *body = http_x_body(x, &n);
+    (void)p;
+    enum err e = json_read(&root, body, n, NULL, &eb);
+    if (e == ERR_OK) e = read_instance(co, root, &id, &eb);
+    if (e == ERR_OK) e = read_force(root, &force, &eb);
+    if (e == ERR_OK) e = drain_leave(co, id, force, &eb);
+    json_put(root);
+    reply_order(co, x, e, &eb);
+}
+
+/* As SIGHUP, and the rank table as well. */
+static void on_reload(void *arg, struct http_x *x, const struct route_params *p) {
+    struct coordinator *co = arg;
+    (void)p;
+    log_info("manage", "event=reload");
+    cred_watch_now(co->creds);
+    co->next_table_ms = 0;
+    reply_ok(x);
+}
+
 /* How long the role is for. Absent: 0, it stays. back: it ends one, and cannot have one. */
 static enum err read_seconds(const struct json_value *root, bool back, uint64_t *seconds,
                              struct errbuf *eb) {
@@ -432,6 +459,8 @@ static const struct route routes[] = {
     {PLANE_MGMT, "POST", "/v1/instances/role", on_switch, SMALL_BODY},
     {PLANE_MGMT, "POST", "/v1/instances/drain", on_drain, SMALL_BODY},
     {PLANE_MGMT, "POST", "/v1/instances/undrain", on_undrain, SMALL_BODY},
+    {PLANE_MGMT, "POST", "/v1/instances/leave", on_leave, SMALL_BODY},
+    {PLANE_MGMT, "POST", "/v1/reload", on_reload, SMALL_BODY},
     {PLANE_MGMT, "POST", "/v1/load_lora_adapter", on_load_lora, LORA_BODY_BYTES_MAX},
     {PLANE_MGMT, "POST", "/v1/unload_lora_adapter", on_unload_lora, LORA_BODY_BYTES_MAX},
     {0, NULL, NULL, NULL, 0},

@@ -88,10 +88,29 @@ enum err drain_order(struct coordinator *co, uint32_t id, bool on, bool force, s
             inst_role_name(in->plan.place.role));
     log_info("drain", "id=%u event=%s", id, on ? "ordered" : "taken_back");
     in->drain.ordered = on;
+    in->drain.leaves = in->drain.leaves && on;
     in->drain.term = co->term;
     drain_tick(co, in, clock_ms());
     planner_keep(co);
     if (co->conf.controller_enabled) role_post_if_needed(co, in); /* it remembers the order */
     relay_schedule(co->relays);
     return ERR_OK;
+}
+
+enum err drain_leave(struct coordinator *co, uint32_t id, bool force, struct errbuf *eb) {
+    struct inst *in = registry_find(&co->reg, id);
+    if (in == NULL) return err_set(eb, ERR_NOT_FOUND, "id must be a known instance, got %u", id);
+    if (in->from_table || in->pushed.on)
+        return err_set(eb, ERR_CONFLICT,
+                       "instance %u is listed by %s: it leaves when it is taken out there", id,
+                       in->from_table ? "the rank table" : "a controller");
+    const enum err e = drain_order(co, id, true, force, eb);
+    if (e != ERR_OK) return e;
+    log_info("drain", "id=%u event=leaves", id);
+    in->drain.leaves = true;
+    return ERR_OK;
+}
+
+bool drain_is_over(const struct inst *in, uint64_t now_ms) {
+    return in->drain.leaves && in->drain.empty && now_ms > in->lease_end_ms;
 }

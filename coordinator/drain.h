@@ -28,6 +28,12 @@ const char *drain_why_name(enum drain_why why); /* "none", "order", "switch", ..
  * stays there. ERR_NOT_FOUND, ERR_CONFLICT: eb says why. */
 enum err drain_order(struct coordinator *co, uint32_t id, bool on, bool force, struct errbuf *eb);
 
+/* Drains it and, once it is empty and does not register by itself (any more), forgets it.
+ * ERR_CONFLICT: the rank table lists it, or a controller pushed it. Undrained, it stays. */
+enum err drain_leave(struct coordinator *co, uint32_t id, bool force, struct errbuf *eb);
+/* It is to leave, and nothing holds it any more. */
+bool drain_is_over(const struct inst *in, uint64_t now_ms);
+
 /* POST /v1/instances/offline and /online: nothing new there, what it has runs to its end; and the
  * end of that. An unknown id is logged. */
 void drain_offline(struct coordinator *co, uint32_t id, bool on);

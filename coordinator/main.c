@@ -341,6 +341,10 @@ static int start(struct coordinator *co, const struct daemon_args *a) {
                 a->config != NULL ? ": " : "", eb.text);
         return 2;
     }
+    if (a->what != DAEMON_RUN && controller_check(co, &eb) != ERR_OK) {
+        fprintf(stderr, "coordinator: %s\n", eb.text);
+        return 2;
+    }
     if (a->what != DAEMON_RUN) {
         struct buf out = BUF_INIT;
         coord_conf_print(&out, &co->conf);

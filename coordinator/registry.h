@@ -37,6 +37,7 @@ enum inst_stream { STREAM_DOWN, STREAM_UP, STREAM_NONE };
 struct inst_drain {
     bool ordered;       /* by an operator */
     bool offline;       /* by a controller: drain_offline() */
+    bool leaves;        /* it is forgotten when it is empty: drain_leave() */
     uint64_t term;      /* of the coordinator that said so last; 0: none has */
     enum drain_why why; /* DRAIN_NONE: it takes new work */
     bool empty;         /* nothing is left there */

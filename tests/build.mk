@@ -55,7 +55,9 @@ $(eval $(call link_rule,$(BUILD)/bin/coordinator,$(call obj,coordinator/main) $(
 $(eval $(call link_rule,$(BUILD)/bin/prefill,$(call obj,prefill/main) $(O_FACTS) $(O_ROLES),$(LIBS_ALL)))
 $(eval $(call link_rule,$(BUILD)/bin/decode,$(call obj,decode/main) $(O_FACTS) $(O_ROLES),$(LIBS_ALL)))
 
-$(eval $(call link_rule,$(BUILD)/bin/batonctl,$(call obj,tools/batonctl) $(O_FACTS) $(O_NET),$(LIBS_NET)))
+$(eval $(call link_rule,$(BUILD)/bin/batonctl,$(call obj,$(CTL)) $(O_FACTS) $(O_NET),$(LIBS_NET)))
+$(BUILD)/bin/baton: $(BUILD)/bin/batonctl
+	@ln -sf batonctl $@
 $(eval $(call link_rule,$(BUILD)/bin/replay,$(call obj,tools/replay $(REPLAY) coordinator/schedule) $(O_FACTS) $(O_NET),$(LIBS_NET) -lm))
 $(eval $(call link_rule,$(BUILD)/bin/baton-bench,$(call obj,tools/baton_bench $(LOAD)) $(O_FACTS) $(O_NET),$(LIBS_NET) -lz -lm))
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/heap.h"
+#include "common/base/log.h"
 #include "common/instance/inst_internal.h"
 #include "common/instance/inst_lora.h"
 #include "common/instance/inst_metrics.h"
@@ -475,6 +476,16 @@ static void on_dresult(void *arg, struct http_x *x, const struct route_params *p
     }
 }
 
+/* As SIGHUP. */
+static void on_reload(void *arg, struct http_x *x, const struct route_params *p) {
+    static const char ok[] = "{\"result\":\"ok\"}";
+    struct instance *in = arg;
+    (void)p;
+    log_info("manage", "event=reload");
+    cred_watch_now(in->creds);
+    http_x_reply(x, 200, "application/json; charset=utf-8", ok, sizeof(ok) - 1);
+}
+
 enum { SMALL_BODY = 1 << 20, PING_BODY = 4096 };
 
 const struct route inst_info_routes[] = {
@@ -493,6 +504,7 @@ const struct route inst_info_routes[] = {
     {PLANE_DATA, "POST", "/v1/config/reload", on_model_config, SMALL_BODY},
     {PLANE_MGMT, "GET", "/v1/status", on_status_v1, 0},
     {PLANE_MGMT, "GET", "/v2/status", on_status_v2, 0},
+    {PLANE_MGMT, "POST", "/v1/reload", on_reload, PING_BODY},
     {PLANE_MGMT, "POST", "/v1/role/{m}", on_role_v1, SMALL_BODY},
     {PLANE_MGMT, "POST", "/v2/role/{m}", on_role_v2, SMALL_BODY},
     {0, NULL, NULL, NULL, 0},

@@ -42,7 +42,7 @@ INSTANCE |= {p: ("GET", "mgmt") for p in ["/v1/status", "/v2/status", "/metrics-
                                          "/v1/engine-server/running-status"]}
 INSTANCE |= {p: ("POST", "mgmt") for p in ["/v1/role/prefill", "/v1/role/decode", "/v1/role/flex", "/v2/role/prefill", "/v2/role/decode",
                                            "/v1/load_lora_adapter", "/v1/unload_lora_adapter",
-                                           "/v1/engine-server/fault-handling-command"]}
+                                           "/v1/engine-server/fault-handling-command", "/v1/reload"]}
 INSTANCE |= {"/metrics": ("GET", "metrics"), "/v1/config": ("GET", "data mgmt"), "/v1/config/reload": ("POST", "data")} | KEPT
 COORDINATOR = {p: ("POST", "data") for p in INFER + POSTS}
 COORDINATOR |= {p: ("GET", "data") for p in INFO + ["/openapi.json", "/docs", "/proto", "/proto/generation.proto", "/info", f"{M}/getSlotCount", "/health", "/health/timed",
@@ -51,8 +51,8 @@ COORDINATOR |= {p: ("GET", "data mgmt status") for p in PROBES + ["/v2/health/li
 COORDINATOR |= {p: ("GET", "mgmt") for p in ["/v1/status", "/v2/status", "/v1/alarms", "/v1/instances/tasks", "/v1/coordinator_info", "/recvs_info",
                                                    "/recvs_metrics", "/v1/plan", "/v2/console", "/v2/console/requests", "/v2/console/history"]}
 COORDINATOR["/v2/requests/1"] = ("GET", "data")
-COORDINATOR |= {p: ("POST", "mgmt") for p in [f"/v1/instances/{x}" for x in ("register", "role", "drain", "undrain", "offline", "online", "query_tasks", "refresh")]
-                + ["/backup_info"]}
+COORDINATOR |= {p: ("POST", "mgmt") for p in [f"/v1/instances/{x}" for x in ("register", "role", "drain", "undrain", "leave", "offline", "online", "query_tasks", "refresh")]
+                + ["/backup_info", "/v1/reload"]}
 COORDINATOR |= {"/metrics": ("GET", "metrics"), "/v1/config": ("GET", "data"), "/v1/config/reload": ("POST", "data")} | KEPT
 for table in (INSTANCE, COORDINATOR):
     table["/api/delete"] = ("DELETE", "data")

@@ -184,6 +184,8 @@ def test_unknown_keys_are_warnings(tmp_path):
 ], ids=["prefill", "decode", "coordinator", "coordinator2"])
 def test_check_config_prints_what_it_accepts(tmp_path, binary, conf):
     """Twice through gives the same text, and the values given are in it."""
+    write(tmp_path / "table.json", {"server_group_list": []})  # it is checked with what names it
+
     def printed(name, content):
         status, out, _ = run(binary, "-c", write(tmp_path / name, content), "--check-config")
         assert status == 0, out
