@@ -7,6 +7,7 @@
 #include "common/base/build.h"
 #include "common/base/clock.h"
 #include "common/base/query.h"
+#include "common/net/web_pages.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/ha.h"
 #include "coordinator/relay.h"
@@ -304,7 +305,16 @@ static void on_request(void *arg, struct http_x *x, const struct route_params *p
     json_put(o);
 }
 
+/* The chat page asks who answered. */
+static void on_server(void *arg, struct http_x *x, const struct route_params *p) {
+    static const char split[] = "{\"split\":true}";
+    (void)arg, (void)p;
+    http_x_set_header(x, "Cache-Control", "no-cache");
+    http_x_reply(x, 200, "application/json", split, sizeof(split) - 1);
+}
+
 const struct route console_data_routes[] = {
+    {PLANE_DATA | PLANE_OPEN, "GET", "/" WEB_CHAT "web/server.json", on_server, 0},
     {PLANE_MGMT, "GET", "/v2/console", on_cluster, 0},
     {PLANE_MGMT, "GET", "/v2/console/requests", on_requests, 0},
     {PLANE_MGMT, "GET", "/v2/console/history", on_history, 0},

@@ -13,6 +13,7 @@
 #include "common/net/openapi.h"
 #include "common/net/slots.h"
 #include "common/net/router.h"
+#include "common/net/web_pages.h"
 #include "coordinator/console.h"
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
@@ -469,6 +470,8 @@ static const struct route *const tables[] = {
     routes,
     mgmt_api_routes,
     console_data_routes,
+    web_console_routes,
+    web_chat_routes,
     openapi_docs_routes,
     grpc_file_routes,
     grpc_reflect_routes,
@@ -543,6 +546,8 @@ struct dispatch coord_dispatch(struct coordinator *co) {
         .budget = &co->budget,
         .not_found = coord_error_style(co) == ERROR_STYLE_OPENAI ? NULL : "Invalid request",
         .refuses = refuses,
+        .data_page = WEB_CHAT,
+        .page = WEB_CONSOLE,
         .on_path = on_path,
         .reply_error = reply_error,
         .reply_unknown_path = reply_unknown_path,

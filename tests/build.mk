@@ -159,6 +159,7 @@ $(BUILD)/emulated/%.o: %.c
 OPENAPI := $(BUILD)/common/net/openapi_mindie.json $(BUILD)/common/net/openapi_openai.json
 $(BUILD)/common/net/openapi.o: private DEFS += -DOPENAPI_FOLDER='"$(BUILD)/common/net"'
 $(BUILD)/common/net/openapi.o: $(OPENAPI) common/net/docs.html
+$(BUILD)/common/net/web_pages.o: $(wildcard common/net/web/*)
 $(OPENAPI): $(BUILD)/common/net/openapi_%.json: common/net/openapi.in.json $(BUILD)/tools/openapi_gen
 	@mkdir -p $(@D)
 	$(BUILD)/tools/openapi_gen $< $* $@

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the Debian packages that are missing from the lists named on the command line: build test lint bench.
+# Installs the Debian packages that are missing from the lists named on the command line: build test lint bench console.
 # Asks dpkg first, so that it is instant and needs no network when nothing is missing.
 set -eu
 
@@ -8,6 +8,7 @@ build="gcc make libc6-dev libcurl4-openssl-dev libnghttp2-dev zlib1g-dev protobu
 test="libcmocka-dev python3-minimal python3-pytest python3-pytest-xdist python3-pytest-timeout python3-numpy python3-jinja2 python3-jsonschema python3-hpack python3-grpcio python3-protobuf nghttp2-client procps prometheus etcd-server"
 lint="clang clang-format cppcheck libclang-rt-14-dev"
 bench="python3-numpy iproute2"
+console="chromium"
 
 wanted=""
 for list in "$@"; do
@@ -16,7 +17,8 @@ for list in "$@"; do
     test) wanted="$wanted $test" ;;
     lint) wanted="$wanted $lint" ;;
     bench) wanted="$wanted $bench" ;;
-    *) echo "deps: unknown list $list (build, test, lint, bench)" >&2; exit 2 ;;
+    console) wanted="$wanted $console" ;;
+    *) echo "deps: unknown list $list (build, test, lint, bench, console)" >&2; exit 2 ;;
     esac
 done
 # node is often there from elsewhere; Debian's only when it is not.

@@ -19,6 +19,7 @@
 #include "common/net/model_config.h"
 #include "common/net/openapi.h"
 #include "common/net/slots.h"
+#include "common/net/web_pages.h"
 #include "proto/cause.h"
 #include "proto/json_pull.h"
 #include "proto/transcript.h"
@@ -584,9 +585,11 @@ static void reply_unknown_path(void *arg, struct http_x *x, const char *text) {
 
 struct dispatch inst_dispatch(struct instance *in) {
     static const struct route *const tables[] = {
-        inst_info_routes,    inst_health_routes,  inst_lora_routes,
-        inst_metrics_routes, inst_fault_routes,   openapi_docs_routes,
-        grpc_file_routes,    grpc_reflect_routes, NULL,
+        inst_info_routes,  inst_health_routes,
+        inst_lora_routes,  inst_metrics_routes,
+        inst_fault_routes, openapi_docs_routes,
+        grpc_file_routes,  grpc_reflect_routes,
+        web_chat_routes,   NULL,
     };
     bool split = strcmp(in->conf.infer_mode, "dmi") == 0;
     return (struct dispatch){
@@ -599,6 +602,7 @@ struct dispatch inst_dispatch(struct instance *in) {
         .management_hosts = in->conf.management_hosts,
         .budget = &in->budget,
         .passed_on = split,
+        .data_page = split ? NULL : WEB_CHAT,
         .not_found =
             error_style(in) == ERROR_STYLE_OPENAI ? NULL : "The requested path does not exist.",
         .on_path = on_path,

@@ -10,6 +10,7 @@
 #include "common/net/grpc_many.h"
 #include "common/net/near_path.h"
 #include "common/net/origin.h"
+#include "common/net/web_pages.h"
 #include "proto/api.h"
 #include "proto/grpc.h"
 #include "proto/tensors.h"
@@ -380,6 +381,17 @@ static void serve(const struct dispatch_listener *l, struct http_x *x, const str
     }
 }
 
+/* True: a browser is on its way to the page of this plane. */
+static bool lead_to_page(const struct dispatch_listener *l, struct http_x *x) {
+    const char *page = (l->planes & PLANE_DATA) != 0 ? l->d.data_page : l->d.page;
+    const bool has_it = (l->planes & (PLANE_DATA | PLANE_MGMT)) != 0;
+    if (page == NULL || !has_it || !web_wants_page(x)) return false;
+    http_x_set_header(x, "Location", page);
+    http_x_set_header(x, "Vary", "Accept");
+    http_x_reply(x, 302, NULL, "", 0);
+    return true;
+}
+
 static void on_request(void *arg, struct http_x *x) {
     const struct dispatch_listener *l = arg;
     const struct dispatch *d = &l->d;
@@ -394,6 +406,8 @@ static void on_request(void *arg, struct http_x *x) {
     const char *foreign = foreign_header(l, &t, x);
     if (foreign != NULL) {
         reply_foreign(d, x, foreign);
+    } else if (lead_to_page(l, x)) {
+        /* answered */
     } else if (!is_allowed(l, &t, x, tenant)) {
         reply_unauthorized(d, x);
     } else if (http_x_limited(x) && !is_for_limited(&t)) {

@@ -26,6 +26,9 @@ struct dispatch {
      * (origin.h); others get 403. With TLS the certificate has the say over Host. */
     const char *management_hosts;
     struct budget *budget; /* NULL: refusals are not counted */
+    /* Where a browser that opens the root is sent: to what on the data plane, and elsewhere; it may
+     * show no key for that. NULL: it gets what others get. */
+    const char *data_page, *page;
     /* Calls of gRPC that a coordinator passes on come here as ordinary requests; without they are
      * foreign. */
     bool passed_on;

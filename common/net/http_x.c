@@ -16,6 +16,7 @@ static const struct {
     {201, "Created"},
     {202, "Accepted"},
     {204, "No Content"},
+    {302, "Found"},
     {304, "Not Modified"},
     {308, "Permanent Redirect"},
     {400, "Bad Request"},

@@ -1,25 +1,12 @@
-/* openapi: three files as bytes of the program, which the assembler reads. tools/openapi_gen.c
+/* openapi: three files as bytes of the program. tools/openapi_gen.c
  * makes the two descriptions at build time, the rules are in tests/build.mk: OPENAPI_FOLDER is
  * theirs. What no build knows, the name of the served model, has a hole in them. */
 #include "common/net/openapi.h"
 
-#include <stdint.h>
 #include <string.h>
 #include "common/base/buf.h"
+#include "common/net/file_bytes.h"
 #include "common/net/http_server.h"
-
-/* name: the bytes of the file; name_bytes: how many. */
-#define FILE_BYTES(name, path)                                                                     \
-    __asm__(".section .rodata\n"                                                                   \
-            ".global " #name "\n"                                                                  \
-            ".global " #name "_bytes\n" #name ":\n"                                                \
-            ".incbin \"" path "\"\n"                                                               \
-            ".L" #name "_end:\n"                                                                   \
-            ".balign 8\n" #name "_bytes:\n"                                                        \
-            ".8byte .L" #name "_end - " #name "\n"                                                 \
-            ".previous\n");                                                                        \
-    extern const char name[];                                                                      \
-    extern const uint64_t name##_bytes
 
 FILE_BYTES(openapi_mindie, OPENAPI_FOLDER "/openapi_mindie.json");
 FILE_BYTES(openapi_openai, OPENAPI_FOLDER "/openapi_openai.json");

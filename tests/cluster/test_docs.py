@@ -143,7 +143,7 @@ def test_curl_lines_work(pair, embed, adapters, page, line):
         assert r.stdout.endswith((b"\n\n", b"\r\n\r\n", b"\0", b"}\n")), r.stdout[-200:]
     elif "lora_adapter" in line:
         assert r.stdout.startswith(b"Success: LoRA adapter "), r.stdout
-    elif r.stdout and not line.endswith(("/metrics", "/docs", "/proto", ".proto")):
+    elif r.stdout and not line.endswith(("/metrics", "/docs", "/proto", ".proto", ".css")):
         json.loads(r.stdout)
 
 

@@ -138,7 +138,7 @@ def test_every_path_is_described_and_every_described_path_exists(doc):
     served = set()
     for table in (INSTANCE, COORDINATOR):
         for path, (methods, _) in table.items():
-            path = path.replace("/resp_1", "/{response_id}").replace("/v2/requests/1", "/v2/requests/{request_id}")
+            path = path.replace("/resp_1", "/{response_id}").replace("/v2/requests/1", "/v2/requests/{request_id}").replace("style.css", "{file}")
             path = re.sub(r"^(/v[123]/models)/fable", r"\1/{model}", path)
             path = re.sub(r"/role/\w+$", "/role/{role}", path) if "instances" not in path else path
             path = path.replace("/proto/generation.proto", "/proto/{file}").replace("timed-5", "timed-{seconds}").replace("blobs/fable", "blobs/{model}").replace("slots/fable", "slots/{model}").replace("region/fable", "region/{model}").replace("repository/models/fable", "repository/models/{model}")

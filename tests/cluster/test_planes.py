@@ -50,7 +50,7 @@ COORDINATOR |= {p: ("GET", "data") for p in INFO + ["/openapi.json", "/docs", "/
 COORDINATOR |= {p: ("GET", "data mgmt status") for p in PROBES + ["/v2/health/live", "/v2/health/ready", f"{M}/ready"]}
 COORDINATOR |= {p: ("GET", "mgmt") for p in ["/v1/status", "/v2/status", "/v1/alarms", "/v1/instances/tasks", "/v1/coordinator_info", "/recvs_info",
                                                    "/recvs_metrics", "/v1/plan", "/v2/console", "/v2/console/requests", "/v2/console/history"]}
-COORDINATOR["/v2/requests/1"] = ("GET", "data")
+COORDINATOR |= {"/v2/requests/1": ("GET", "data"), "/console": ("GET", "mgmt"), "/console/style.css": ("GET", "mgmt")}
 COORDINATOR |= {p: ("POST", "mgmt") for p in [f"/v1/instances/{x}" for x in ("register", "role", "drain", "undrain", "leave", "offline", "online", "query_tasks", "refresh")]
                 + ["/backup_info", "/v1/reload"]}
 COORDINATOR |= {"/metrics": ("GET", "metrics"), "/v1/config": ("GET", "data"), "/v1/config/reload": ("POST", "data")} | KEPT
@@ -61,6 +61,7 @@ for table in (INSTANCE, COORDINATOR):
     table["/v1/responses/compact"] = ("POST", "data")
     table["/api/blobs/fable"] = ("POST GET", "data")
     table["/"] = ("POST GET", "data")
+    table |= {p: ("GET", "data") for p in ("/chat", "/chat/web/style.css")}
     table |= {p: ("GET POST", "data") for p in SETTINGS}
     table["/props"] = table["/ping"] = ("GET POST", "data")
     table["/load"] = table["/slots"] = table["/v2/models/stats"] = table[f"{M}/stats"] = ("GET", "data")
