@@ -1,7 +1,9 @@
 /* body_look: a few members, by the brackets and quotes alone; no tree. */
 #include "coordinator/body_look.h"
 
+#include <pthread.h>
 #include <string.h>
+#include "coordinator/prefix_keys.h"
 #include "proto/grpc.h"
 #include "proto/json_lex.h"
 #include "proto/json_skim.h"
@@ -19,7 +21,7 @@ bool body_id_ok(const char *id, size_t n) {
 
 struct walk {
     const struct json_skim *skim;
-    struct json_skim_names texts, members;
+    const struct json_skim_names *texts, *members;
     const char *p;
     size_t n;
     unsigned n_singles;
@@ -50,7 +52,7 @@ static size_t object_length(struct walk *w, size_t at, int deep, size_t *end) {
         *end = w->skim->container(w->p, w->n, at);
         return 0;
     }
-    *end = w->skim->members(w->p, w->n, at, &w->texts, found);
+    *end = w->skim->members(w->p, w->n, at, w->texts, found);
     if (*end == 0) return 0;
     for (size_t i = 0; i < TEXT_MEMBERS; i++)
         if (is_there(w, found[i])) return text_length(w, found[i], deep + 1).n_chars;
@@ -147,6 +149,13 @@ enum member {
     M_INPUTS,
     M_INPUT_ID,
     M_INPUT,
+    M_PRIORITY,
+    M_BEFORE, /* what stands before the input in a prompt */
+    M_MODEL = M_BEFORE,
+    M_SYSTEM,
+    M_INSTRUCTIONS,
+    M_TOOLS,
+    M_CACHE_SALT,
     MEMBERS,
     M_NONE = MEMBERS
 };
@@ -171,6 +180,12 @@ static const char *const member_names[MEMBERS] = {
     [M_INPUTS] = "inputs",
     [M_INPUT_ID] = "input_id",
     [M_INPUT] = "input",
+    [M_PRIORITY] = "priority",
+    [M_MODEL] = "model",
+    [M_SYSTEM] = "system",
+    [M_INSTRUCTIONS] = "instructions",
+    [M_TOOLS] = "tools",
+    [M_CACHE_SALT] = "cache_salt",
 };
 
 /* The members a family's input may stand in; the first one there counts. */
@@ -231,6 +246,19 @@ static uint64_t take_u64(const struct walk *w, size_t at) {
     return v;
 }
 
+/* How soon instances take it (ep_sampling.c); 0: it does not say. */
+static unsigned priority_at(const struct walk *w, const struct api_path *path, size_t at) {
+    struct json_lex l = {.p = (const unsigned char *)w->p, .n = w->n, .at = at};
+    enum json_number kind;
+    if (at == 0 || (w->p[at] != '-' && (unsigned)l.p[at] - '0' > 9) ||
+        !json_lex_number(&l, &kind) || kind != JSON_NUMBER_INT)
+        return 0;
+    const bool below = w->p[at] == '-';
+    const uint64_t v = take_u64(w, at + below);
+    if (v == 0) return path->errors == API_ERRORS_V1 ? PRIORITY_FIRST : 0;
+    return below ? PRIORITY_FIRST : v < PRIORITY_LAST ? (unsigned)v : PRIORITY_LAST;
+}
+
 static uint64_t largest(const struct walk *w, const size_t *body, const size_t *params,
                         enum member first, enum member last) {
     uint64_t most = 0, v;
@@ -245,16 +273,48 @@ static uint64_t between(uint64_t v, uint64_t lo, uint64_t hi) {
     return v < lo ? lo : v > hi ? hi : v;
 }
 
-static void count_work(struct body_look *out, const struct walk *w, const size_t *body,
-                       size_t n_prompts) {
+static void count_work(struct body_look *out, const struct walk *w, const struct api_path *path,
+                       const size_t *body, size_t n_prompts) {
     size_t params[MEMBERS] = {0},
            at = is_there(w, body[M_PARAMETERS]) ? body[M_PARAMETERS] : body[M_OPTIONS];
-    if (at != 0 && w->p[at] == '{') w->skim->members(w->p, w->n, at, &w->members, params);
+    if (at != 0 && w->p[at] == '{') w->skim->members(w->p, w->n, at, w->members, params);
     uint64_t choices = between(largest(w, body, params, M_N, M_BEST_OF), 1, SEQUENCES_MAX);
     out->n_prompts = (unsigned)between(n_prompts, 1, PARTS_MAX);
     out->n_sequences = (unsigned)between(choices * out->n_prompts, 1, SEQUENCES_MAX);
     out->new_tokens_max =
         between(largest(w, body, params, M_MAX_TOKENS, M_NUM_PREDICT), 0, PROMPT_TOKENS_MAX);
+    out->priority = priority_at(w, path, body[M_PRIORITY]);
+    if (out->priority == 0) out->priority = priority_at(w, path, params[M_PRIORITY]);
+}
+
+/* Behind the value; 0: no string and no container ends here. */
+static size_t end_of(const struct walk *w, size_t at) {
+    size_t n_bytes;
+    switch (w->p[at]) {
+    case '"': return w->skim->string(w->p, w->n, at, &n_bytes);
+    case '[':
+    case '{': return w->skim->container(w->p, w->n, at);
+    default: return 0;
+    }
+}
+
+/* Of a body of this size all ends are looked for; of a longer one that takes too long. */
+enum { ENDS_BYTES_MAX = 64 << 10 };
+
+static void take_input(struct body_look *out, const struct walk *w, size_t at) {
+    const size_t end = w->n <= ENDS_BYTES_MAX ? end_of(w, at) : w->n;
+    if (end <= at) return;
+    out->input = w->p + at;
+    out->input_bytes = end - at;
+}
+
+static void take_before(struct body_look *out, const struct walk *w, const size_t *found) {
+    for (int i = M_BEFORE; i < MEMBERS; i++) {
+        const size_t end = is_there(w, found[i]) ? end_of(w, found[i]) : 0;
+        if (end > found[i])
+            out->before_input =
+                prefix_keys_mix(out->before_input + (uint64_t)i, w->p + found[i], end - found[i]);
+    }
 }
 
 static enum api_asks asks_of(const struct walk *w, size_t at) {
@@ -274,9 +334,11 @@ static bool take_members(struct body_look *out, struct walk *w, const struct api
         out->has_input = is_there(w, found[inputs[i]]);
         if (!out->has_input) continue;
         in = text_length(w, found[inputs[i]], 0);
+        take_input(out, w, found[inputs[i]]);
         out->n_chars = in.n_chars;
     }
-    count_work(out, w, found, in.n_prompts);
+    count_work(out, w, path, found, in.n_prompts);
+    take_before(out, w, found);
     if (id != M_NONE) take_id(w, found[id], out->client_id);
     out->client_id_soft = out->client_id[0] != 0 && id == M_REQUEST_ID;
     return !w->bad;
@@ -332,6 +394,14 @@ static void look_at_message(struct body_look *out, const struct api_path *path, 
     out->n_prompts = out->n_sequences = (unsigned)between(n_prompts, 1, PARTS_MAX);
 }
 
+/* Tables of names are made once: to find a slot of its own for each of so many takes a while. */
+static struct json_skim_names text_table, member_table;
+static pthread_once_t names_once = PTHREAD_ONCE_INIT;
+static void names_init(void) {
+    json_skim_names_init(&text_table, text_names, TEXT_MEMBERS);
+    json_skim_names_init(&member_table, member_names, MEMBERS);
+}
+
 void body_look(struct body_look *out, const struct api_path *path, const char *body, size_t n) {
     struct walk w = {.skim = json_skim(), .p = body, .n = n};
     if (path->frames == API_FRAMES_GRPC) {
@@ -342,9 +412,10 @@ void body_look(struct body_look *out, const struct api_path *path, const char *b
                            at = w.skim->space(body, n, bom);
     know_nothing(out, path, n);
     if (at == n || body[at] != '{') return;
-    json_skim_names_init(&w.texts, text_names, TEXT_MEMBERS);
-    json_skim_names_init(&w.members, member_names, MEMBERS);
-    size_t end = w.skim->members(body, n, at, &w.members, found);
+    (void)pthread_once(&names_once, names_init);
+    w.texts = &text_table;
+    w.members = &member_table;
+    size_t end = w.skim->members(body, n, at, w.members, found);
     if (end == 0 || w.skim->space(body, n, end) != n) return;
     if (!take_members(out, &w, path, found)) know_nothing(out, path, n);
 }

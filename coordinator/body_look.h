@@ -11,6 +11,8 @@
 #include "proto/api.h"
 #include "proto/limits.h"
 
+enum { PRIORITY_FIRST = 1, PRIORITY_LAST = 5 }; /* who does not say is among the last */
+
 struct body_look {
     bool is_object; /* an object is the top of the body, and ends with it */
     bool has_input; /* it has the member the path's family puts the input in */
@@ -25,6 +27,12 @@ struct body_look {
      * instance would take. */
     char client_id[CLIENT_ID_BYTES_MAX + 1];
     bool client_id_soft; /* in use already: no error, it is left out */
+    /* The input's bytes as the client wrote them, lent; 0: unknown, or none to compare with others.
+     * Of a long body some of what follows the input may be counted to it. */
+    const char *input;
+    size_t input_bytes;
+    uint64_t before_input; /* of what stands before it in a prompt: model, system text, tools */
+    unsigned priority;     /* 1 first to 5 last, as instances take it; 0: it does not say */
 };
 
 void body_look(struct body_look *out, const struct api_path *path, const char *body, size_t n);

@@ -2,6 +2,7 @@
  * plan made and carried out in each round. The coordinator believes what an instance reports of
  * itself, not what it asked for. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,7 @@
 enum {
     TICK_MS = 100,
     TABLE_BYTES_MAX = 10 << 20,
+    STATUS_PATH_MAX = 64,
     AWAY_CONNECT_MS = 1000, /* to one that is away: a SYN that is lost comes again after a second */
     DESERTED_MS = 5000,     /* without the coordinator it obeys, an instance may have another */
     RANK_TABLE_REASON = 2,  /* of its alarm */
@@ -237,6 +239,8 @@ static void took_status(struct coordinator *co, struct inst *in, struct status_m
     const uint64_t was_stuck_ms = in->facts.status.stuck_ms;
     status_msg_free(&in->facts.status);
     in->facts.status = *m;
+    prefix_set_take(&in->prefix, &m->prefix);
+    prefix_msg_free(&in->facts.status.prefix); /* said, and kept there */
     ledger_poll_answered(&in->ledger);
     in->facts.n_failures = 0;
     if (!inst_answers(in)) {
@@ -342,16 +346,23 @@ static void on_poll(void *arg, const struct http_result *r) {
     relay_schedule(co->relays);
 }
 
+/* Beside the status, what its prefix cache has since it was asked last. */
+static void status_path(char out[STATUS_PATH_MAX], const struct inst *in) {
+    snprintf(out, STATUS_PATH_MAX, "/v2/status?prefix=%016" PRIx64 ".%" PRIu64, in->prefix.epoch,
+             in->prefix.seq);
+}
+
 static void poll(struct coordinator *co, struct inst *in) {
-    char url[128];
+    char url[192], path[STATUS_PATH_MAX];
     if (in->probe_call != NULL || in->pushed.on) return;
     in->probing_config = !in->facts.online || in->reread_config;
     in->poll_started_ms = clock_ms();
     in->poll_started_us = clock_us();
     ledger_poll_begins(&in->ledger);
     const unsigned timeout_ms = (unsigned)co->conf.instance_timeout_s * 1000;
+    status_path(path, in);
     struct tls *tls = coord_tls_url(&co->tls, url, sizeof(url), &in->node, NODE_CONTROL,
-                                    in->probing_config ? "/v1/config" : "/v2/status");
+                                    in->probing_config ? "/v1/config" : path);
     struct http_call_opts o = {.method = "GET",
                                .url = url,
                                .tls = tls,

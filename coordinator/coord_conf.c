@@ -2,6 +2,7 @@
 #include "coordinator/coord_conf.h"
 
 #include <arpa/inet.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -218,6 +219,17 @@ static const struct conf_key keys[] = {
         "seconds of load that roles follow: what came earlier fades"),
     INT(role_cool_s, P "role_cool_s", 1, 604800, "5",
         "seconds after a switch in which the load switches nobody of its group"),
+    WORD(routing, P "routing", "cost|reference", "cost",
+         "how load_balance chooses a pair: by what instances have measured and have computed "
+         "already, or by the reference's score"),
+    STR(route_weights, P "route_weights", "1, 1, 1, 1",
+        "routing by cost: weights of prompt, link, decode and missing blocks, each 0 to 1000"),
+    INT(local_prefill_max, P "local_prefill_max", 0, 1048576, "64",
+        "routing by cost: tokens of a prompt that a decode instance computes itself when it has "
+        "all others; 0: none"),
+    INT(prefill_queue_max, P "prefill_queue_max", 0, 90000, "16",
+        "routing by cost: prompts at every prefill instance, above which a decode instance with "
+        "nothing to do computes prompts too; 0: never"),
     BOOL(fall_back, P "fallback_to_standard", "false",
          "while no prefill or no decode instance is left, those of the other role serve requests "
          "alone, whatever their labels say; false: 503"),
@@ -259,6 +271,7 @@ static const struct conf_key keys[] = {
         "429; 0: no bound of its own"),
     LIMITS_KEYS(struct coord_conf, limits, P "limits."),
 };
+enum { WEIGHT_MAX = 1000 }; /* of route_weights */
 enum { N_KEYS = sizeof(keys) / sizeof(keys[0]) };
 
 /* Blocks of connections that this daemon does not make, and stores of the reference's own password
@@ -439,19 +452,30 @@ static void settle_etcd(struct coord_conf *c) {
     c->tls[BLOCK_ETCD].enable = false;
 }
 
-static enum err read_coefficients(struct coord_conf *c, struct errbuf *eb) {
-    const char *p = c->load_cost_coefficient;
-    for (int i = 0; i < 9; i++) {
+/* n numbers of at least min, with commas between them. */
+static bool read_numbers(double *out, int n, double min, double max, const char *p) {
+    for (int i = 0; i < n; i++) {
         char *end;
-        c->coefficients[i] = strtod(p, &end);
-        if (end == p || !isfinite(c->coefficients[i]) || (i < 8 && end[strspn(end, " ")] != ',') ||
-            (i == 8 && end[strspn(end, " ")] != 0))
-            return err_set(eb, ERR_BAD_CONFIG,
-                           O "digs_scheduler_config.load_cost_coefficient must be nine numbers "
-                             "separated by commas, got \"%s\"",
-                           c->load_cost_coefficient);
-        p = i < 8 ? strchr(end, ',') + 1 : end;
+        out[i] = strtod(p, &end);
+        if (end == p || !(out[i] >= min && out[i] <= max) ||
+            end[strspn(end, " ")] != (i + 1 < n ? ',' : 0))
+            return false;
+        p = end + strspn(end, " ") + 1;
     }
+    return true;
+}
+
+static enum err read_coefficients(struct coord_conf *c, struct errbuf *eb) {
+    if (!read_numbers(c->coefficients, 9, -DBL_MAX, DBL_MAX, c->load_cost_coefficient))
+        return err_set(eb, ERR_BAD_CONFIG,
+                       O "digs_scheduler_config.load_cost_coefficient must be nine numbers "
+                         "separated by commas, got \"%s\"",
+                       c->load_cost_coefficient);
+    if (!read_numbers(c->weights, 4, 0, WEIGHT_MAX, c->route_weights))
+        return err_set(eb, ERR_BAD_CONFIG,
+                       P "route_weights must be four numbers from 0 to %d separated by commas, got "
+                         "\"%s\"",
+                       WEIGHT_MAX, c->route_weights);
     return ERR_OK;
 }
 

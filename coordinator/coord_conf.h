@@ -77,8 +77,10 @@ struct coord_conf {
     bool allow_insecure;
     int64_t stop_drain_timeout_s, register_lease_s, body_mib, relay_pending_mib, role_post_retry_ms,
         tenant_waiting_max, breaker_faults, breaker_open_ms, heartbeat_ms, drain_soft_s,
-        role_repair_s, role_window_s, role_cool_s, decode_silence_s, transcripts_mib;
+        role_repair_s, role_window_s, role_cool_s, local_prefill_max, prefill_queue_max,
+        decode_silence_s, transcripts_mib;
     bool attempts_header, fall_back, ha_keep;
+    char routing[16], route_weights[96];
     int64_t ha_lease_s;
     char etcd_user[128], etcd_prefix[128], advertised_ip[64], etcd_password_file[COORD_FILE_BYTES];
     char state_dir[COORD_PATH_BYTES], responses_dir[COORD_PATH_BYTES];
@@ -86,6 +88,7 @@ struct coord_conf {
     struct limits_conf limits;
 
     double coefficients[9]; /* a i o n k m r b c of load_cost_coefficient */
+    double weights[4];      /* of route_weights */
     char dir[COORD_PATH_BYTES];
 };
 

@@ -49,6 +49,7 @@ enum row {
     BREAKER_OPENED,
     BREAKER,
     LINK_BREAKER,
+    ROUTED,
     N_ROWS
 };
 
@@ -123,6 +124,12 @@ static const struct metric_def rows[N_ROWS] = {
                       .labels = {"instance_name", "address", "peer_name", "peer_address"},
                       .help = "Of a KV link over which a request failed: as "
                               "coordinator_breaker_state."},
+    [ROUTED] = {.name = "coordinator_routed_total",
+                .labels = {"how"},
+                .help =
+                    "Attempts that were placed: on a pair; alone, on a decode instance that "
+                    "computes the prompt as well; fetched, on a pair to which a decode instance "
+                    "gives back the beginning it has."},
     [SCRAPE_UP] = {.name = "instance_scrape_up",
                    .kind = METRIC_GAUGE,
                    .labels = {"instance_name", "address"},
@@ -190,6 +197,11 @@ void coord_metrics_scheduled(struct coord_metrics *cm, uint64_t waited_us) {
 
 void coord_metrics_first_token(struct coord_metrics *cm, uint64_t since_arrival_us) {
     if (cm != NULL) metric_observe(cm->plain[TTFT], (double)since_arrival_us / 1e6);
+}
+
+void coord_metrics_routed(struct coord_metrics *cm, enum coord_route how) {
+    static const char *const words[] = {"pair", "alone", "fetched"};
+    if (cm != NULL) count(cm, ROUTED, words[how]);
 }
 
 void coord_metrics_retried(struct coord_metrics *cm, const char *cause) {

@@ -32,6 +32,10 @@ void coord_metrics_received(struct coord_metrics *cm);
 void coord_metrics_rejected(struct coord_metrics *cm, const char *reason, int status);
 void coord_metrics_scheduled(struct coord_metrics *cm, uint64_t waited_us);
 void coord_metrics_first_token(struct coord_metrics *cm, uint64_t since_arrival_us);
+/* A request, or a further attempt, got a pair; one decode instance alone; a pair to which a decode
+ * instance gives blocks back. */
+enum coord_route { ROUTE_PAIR, ROUTE_ALONE, ROUTE_FETCHED };
+void coord_metrics_routed(struct coord_metrics *cm, enum coord_route how);
 /* cause: its name (proto/cause.h). */
 void coord_metrics_retried(struct coord_metrics *cm, const char *cause);
 /* The client hears again of a request whose attempt was lost. */

@@ -2,7 +2,9 @@
 #include "coordinator/ledger.h"
 
 struct ledger_entry ledger_entry_p(const struct demand *d, bool alone) {
-    struct ledger_entry e = {.prompt_tokens = d->prompt_tokens};
+    struct ledger_entry e = {.prompt_tokens =
+                                 d->computed > 0 ? (uint64_t)d->computed : d->prompt_tokens,
+                             .prefill_s = d->prompt_s};
     if (!alone) e.room = (struct booking){d->prompts, d->blocks};
     return e;
 }
@@ -18,6 +20,7 @@ void ledger_book(struct ledger *l, const struct ledger_entry *e) {
     l->booked.slots += e->room.slots;
     l->booked.blocks += e->room.blocks;
     l->prompt_tokens += e->prompt_tokens;
+    l->prefill_s += e->prefill_s;
     l->tokens += e->tokens;
 }
 
@@ -27,6 +30,8 @@ void ledger_release(struct ledger *l, const struct ledger_entry *e) {
     l->booked.slots -= e->room.slots;
     l->booked.blocks -= e->room.blocks;
     l->prompt_tokens -= e->prompt_tokens;
+    l->prefill_s =
+        l->tasks == l->decodes ? 0 : l->prefill_s - e->prefill_s; /* no rest of rounding */
     l->tokens -= e->tokens;
 }
 

@@ -16,6 +16,7 @@ struct booking {
 struct ledger_entry {
     struct booking room;
     uint64_t prompt_tokens; /* to compute (P) */
+    double prefill_s;       /* and seconds of that, expected; 0: not known */
     double tokens;          /* expected to be kept and made (D) */
     bool decodes;           /* D's side */
 };
@@ -28,6 +29,7 @@ struct ledger {
     struct booking at_poll,
         at_status; /* booked when the last poll began; what the last status saw */
     uint64_t prompt_tokens;
+    double prefill_s;
     double tokens;
 };
 

@@ -160,8 +160,13 @@ static enum err plan_descriptors(struct coordinator *co, struct errbuf *eb) {
 
 static void fill_schedule(struct coordinator *co) {
     const struct coord_conf *c = &co->conf;
-    co->sched.policy =
-        strcmp(c->algorithm_type, "round_robin") == 0 ? POLICY_ROUND_ROBIN : POLICY_LOAD_BALANCE;
+    co->sched.policy = strcmp(c->algorithm_type, "round_robin") == 0 ? POLICY_ROUND_ROBIN
+                       : strcmp(c->routing, "cost") == 0             ? POLICY_COST
+                                                                     : POLICY_LOAD_BALANCE;
+    memcpy(co->sched.weights, c->weights, sizeof(co->sched.weights));
+    co->sched.local_tokens_max = (double)c->local_prefill_max;
+    co->sched.prefill_queue_max = (unsigned)c->prefill_queue_max;
+    co->sched.token_target_s = (double)c->decode_slo_ms * 1e-3;
     co->sched.limit_demand = c->select_type == 2;
     co->sched.res_limit_rate = c->res_limit_rate;
     memcpy(co->sched.coefficients, c->coefficients, sizeof(co->sched.coefficients));

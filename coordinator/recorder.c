@@ -180,6 +180,25 @@ void recorder_request(struct recorder *rec, const struct record_request *q) {
 
 /* ---- decisions */
 
+static void put_list(struct recorder *rec, const char *key, const double *v, size_t n) {
+    buf_printf(&rec->line, ",\"%s\":[", key);
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0) buf_putc(&rec->line, ',');
+        buf_json_double(&rec->line, v[i]);
+    }
+    buf_putc(&rec->line, ']');
+}
+
+/* What POLICY_COST looks at; of others there is nothing. */
+static void put_cost(struct recorder *rec, const struct inst_view *v) {
+    const double all[RECORD_COSTS] = {v->start_s,     v->token_s,           v->step_s,
+                                      v->step_more_s, v->queue_s,           v->cached,
+                                      v->computes,    (double)v->n_prompts, (double)v->n_decoding};
+    if (!(v->token_s > 0)) return;
+    put_list(rec, "cost", all, RECORD_COSTS);
+    if (v->peer_rate != NULL) put_list(rec, "rates", v->peer_rate, v->n_peers);
+}
+
 static void put_view(struct recorder *rec, const struct inst_view *v) {
     struct buf *b = &rec->line;
     buf_printf(b, "{\"id\":%u", v->id);
@@ -198,7 +217,9 @@ static void put_view(struct recorder *rec, const struct inst_view *v) {
     buf_puts(b, ",\"peers\":[");
     for (size_t i = 0; i < v->n_peers; i++)
         buf_printf(b, i > 0 ? ",%u" : "%u", (unsigned)v->peers[i]);
-    buf_puts(b, "]}");
+    buf_putc(b, ']');
+    put_cost(rec, v);
+    buf_putc(b, '}');
 }
 
 static void put_views(struct recorder *rec, const char *key, const struct inst_view *v, size_t n) {
@@ -218,13 +239,17 @@ void recorder_decision(struct recorder *rec, const struct record_decision *d) {
     put_u64(rec, "slots", d->demand.slots);
     put_u64(rec, "blocks", d->demand.blocks);
     put_u64(rec, "promptTokens", d->demand.prompt_tokens);
+    put_f64(rec, "newTokens", d->demand.new_tokens);
+    put_bool(rec, "whole", d->demand.whole);
+    put_f64(rec, "kvTokenBytes", d->kv_token_bytes);
     put_u64(rec, "avoidP", d->avoid_p);
     put_u64(rec, "avoidD", d->avoid_d);
     put_u64(rec, "turn", d->turn);
     put_views(rec, "p", d->p, d->n_p);
     put_views(rec, "d", d->d, d->n_d);
     if (d->found)
-        buf_printf(&rec->line, ",\"choice\":[%u,%u]", (unsigned)d->p[d->pick.p].id,
+        buf_printf(&rec->line, ",\"choice\":[%u,%u]",
+                   (unsigned)(d->pick.alone ? d->d[d->pick.d].id : d->p[d->pick.p].id),
                    (unsigned)d->d[d->pick.d].id);
     else
         buf_puts(&rec->line, ",\"choice\":null");
@@ -318,15 +343,20 @@ static void put_start(struct recorder *rec, const struct schedule_conf *c) {
     put_str(rec, "baton", BATON_VERSION);
     put_str(rec, "commit", build_commit());
     put_u64(rec, "unixUs", clock_unix_us());
-    put_str(rec, "policy", c->policy == POLICY_ROUND_ROBIN ? "round_robin" : "load_balance");
+    put_str(rec, "policy",
+            c->policy == POLICY_ROUND_ROBIN ? "round_robin"
+            : c->policy == POLICY_COST      ? "cost"
+                                            : "load_balance");
     put_bool(rec, "limitDemand", c->limit_demand);
     put_f64(rec, "resLimitRate", c->res_limit_rate);
-    buf_puts(&rec->line, ",\"coefficients\":[");
-    for (size_t i = 0; i < sizeof(c->coefficients) / sizeof(c->coefficients[0]); i++) {
-        if (i > 0) buf_putc(&rec->line, ',');
-        buf_json_double(&rec->line, c->coefficients[i]);
+    put_list(rec, "coefficients", c->coefficients,
+             sizeof(c->coefficients) / sizeof(c->coefficients[0]));
+    if (c->policy == POLICY_COST) {
+        put_list(rec, "weights", c->weights, sizeof(c->weights) / sizeof(c->weights[0]));
+        put_f64(rec, "localTokensMax", c->local_tokens_max);
+        put_u64(rec, "prefillQueueMax", c->prefill_queue_max);
+        put_f64(rec, "tokenTargetS", c->token_target_s);
     }
-    buf_putc(&rec->line, ']');
     commit(rec);
 }
 

@@ -54,6 +54,9 @@ struct record_request {
 };
 void recorder_request(struct recorder *rec, const struct record_request *q);
 
+/* Numbers of a view that are for POLICY_COST. */
+enum { RECORD_COSTS = 9 };
+
 /* What schedule_pick() was shown, and what it said. */
 struct record_decision {
     const char *id;
@@ -61,6 +64,7 @@ struct record_decision {
     const struct inst_view *p, *d;
     size_t n_p, n_d;
     struct demand demand;
+    double kv_token_bytes; /* of the policy, as it was then */
     uint32_t avoid_p, avoid_d;
     uint64_t turn;
     bool found;

@@ -99,6 +99,7 @@ void registry_remove(struct registry *r, struct inst *gone) {
     inst_breakers_reset(r, gone);
     node_conf_free(&gone->node);
     status_msg_free(&gone->facts.status);
+    prefix_set_free(&gone->prefix);
     free(gone);
 }
 

@@ -12,6 +12,7 @@
 #include "coordinator/ledger.h"
 #include "coordinator/override.h"
 #include "coordinator/plan.h"
+#include "coordinator/prefix_book.h"
 #include "coordinator/rate_meter.h"
 #include "coordinator/refresh.h"
 #include "coordinator/schedule.h"
@@ -113,7 +114,8 @@ struct inst {
     enum inst_stream stream;
     unsigned session; /* of its /dresult: what was asked of it under another one is given up */
     struct rate_meter prefill_rate;
-    double pass; /* its place in the turn of its role (schedule_turn()) */
+    struct prefix_set prefix; /* what its prefix cache has */
+    double pass;              /* its place in the turn of its role (schedule_turn()) */
 
     struct alarm_watch watch;
 

@@ -78,6 +78,7 @@ void relay_remove(struct relay *r) {
     s->n--;
     buf_free(&r->recompute);
     free(r->adapter);
+    free(r->keys);
     free(r);
 }
 
@@ -265,6 +266,7 @@ static void take_request(struct relay_set *s, struct http_x *x, const struct api
         return;
     }
     r->ask = ask;
+    relay_prefix_open(r, &look);
     kept_record(co->kept, x, &r->ask, r->id_text);
     log_debug("relay", "req=%s event=admitted request_id=%s", r->id_text, http_x_request_id(x));
     recorder_request(co->recorder, &(struct record_request){.id = r->id_text,
@@ -478,15 +480,19 @@ enum err relay_set_create(struct relay_set **out, struct coordinator *co) {
                                 : mem_limit_bytes("");
     s->new_tokens_mean = NEW_TOKENS_GUESS;
     s->uncached_mean = 1;
+    s->token_chars = s->token_bytes = co->conf.string_token_rate;
     s->arrivals.window_s = (double)co->conf.role_window_s;
     s->tenants = tenants_create();
     s->stats = model_stats_create();
-    enum err e = s->tenants == NULL || s->stats == NULL
+    const bool by_cost = co->sched.policy == POLICY_COST;
+    s->book = by_cost ? prefix_book_create() : NULL;
+    enum err e = s->tenants == NULL || s->stats == NULL || (by_cost && s->book == NULL)
                      ? ERR_NO_MEMORY
                      : loop_timer_start(&s->scan, co->loop, SCAN_MS, SCAN_MS, on_scan, s);
     if (e != ERR_OK) {
         tenants_destroy(&s->tenants);
         model_stats_destroy(&s->stats);
+        prefix_book_destroy(&s->book);
         free(s);
         return e;
     }
@@ -501,6 +507,7 @@ void relay_set_destroy(struct relay_set **sp) {
     loop_timer_stop(&s->scan);
     tenants_destroy(&s->tenants);
     model_stats_destroy(&s->stats);
+    prefix_book_destroy(&s->book);
     for (size_t i = 0; i < RECENT; i++) free(s->recent[i].lost);
     free(s);
     *sp = NULL;

@@ -147,6 +147,7 @@ static void first_token(struct relay *r, const struct json_value *root) {
     relay_log_first(r, root);
     measure(r, root, p.n_tokens);
     take_model(r, root);
+    relay_prefix_learn(r, root, !last);
     r->n_tokens += p.n_tokens; /* the rest comes with D's frames */
     r->attempt.answered = true;
     if (r->attempt.frame_ms != 0) r->attempt.frame_ms = clock_ms(); /* D waited for this */

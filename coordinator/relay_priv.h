@@ -22,6 +22,7 @@
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/mem_guard.h"
+#include "coordinator/prefix_book.h"
 #include "coordinator/relay.h"
 #include "coordinator/relay_fsm.h"
 #include "coordinator/relay_out.h"
@@ -117,14 +118,16 @@ struct relay {
         uint32_t p, d;          /* the last attempt failed there: another one, if there is any */
         uint64_t not_before_ms; /* of an attempt at the same ones again */
     } avoid;
-    uint32_t kv_at; /* the D that the attempt before has left in a planned move: it keeps what it
-                       computed for the next one; 0: none */
+    uint32_t kv_at; /* a D that has KV of it: the one that the attempt before has left in a planned
+                       move, or of a first attempt one that has its beginning; 0: none */
     struct transcript transcript;
     size_t transcript_bytes; /* counted as BUDGET_TRANSCRIPT_BYTES */
     bool transcript_broken;  /* it was given up: what the client has is not known any more */
     struct demand demand;    /* of the attempt that is to be, or runs */
     double expected_tokens;
     size_t n_chars;
+    struct prefix_key *keys; /* [n_keys] of its input, which has input_bytes; NULL: none */
+    size_t n_keys, input_bytes;
     unsigned n_prompts, n_sequences;
     uint64_t new_tokens_max; /* of a sequence; 0: the client did not say */
     double charged;          /* to the tenant, for this request; 0: not yet */
@@ -182,7 +185,10 @@ struct relay_set {
     double new_tokens_mean; /* of a sequence, as answers were */
     struct arrivals arrivals;
     double waiting_chars, waiting_sequences; /* of those that are queued */
-    double uncached_mean; /* part of a prompt that is computed, as answers said */
+    double uncached_mean;            /* part of a prompt that is computed, as answers said */
+    double token_chars, token_bytes; /* of the input a token has, as answers said */
+    double kv_token_bytes;           /* KV of a token, as transfers said; 0: not known */
+    struct prefix_book *book;        /* NULL: nobody asks where a beginning was computed */
     size_t n, n_queued;
     size_t n_recovering; /* of the queued */
     uint64_t turn;
@@ -286,6 +292,16 @@ void relay_verdicts_end(struct relay *r);
 bool relay_breakers_all_closed(const struct coordinator *co);
 /* Some P and D that serve together would get a request. */
 bool relay_breakers_leave_a_pair(const struct coordinator *co, uint64_t now_ms);
+
+/* ---- relay_prefix.c: where the beginning of a request lies */
+struct body_look;
+void relay_prefix_open(struct relay *r, const struct body_look *look);
+/* What of r is known: its tokens go to the demand. */
+size_t relay_prefix_find(const struct relay *r, struct prefix_found out[PREFIX_FOUND_MAX],
+                         struct demand *d);
+/* P has answered; handed_over: D has all of it now. */
+void relay_prefix_learn(struct relay *r, const struct json_value *answer, bool handed_over);
+void relay_prefix_ended(struct relay *r);
 
 /* ---- relay_queue.c */
 /* The tenant pays what the request took, not what was guessed. */

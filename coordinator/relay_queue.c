@@ -97,17 +97,19 @@ struct view_list {
     struct inst **insts;
     size_t n;
     uint32_t *peer_ids; /* storage of all peers arrays */
+    double *peer_rates; /* and of what goes over these links */
 };
 
 static void views_free(struct view_list *l) {
     free(l->views);
     free(l->insts);
     free(l->peer_ids);
+    free(l->peer_rates);
 }
 
 /* strict: breakers hold. */
 static void fill_view(struct inst_view *v, const struct coordinator *co, const struct inst *in,
-                      uint32_t *peers, bool strict) {
+                      uint32_t *peers, double *rates, bool strict) {
     uint64_t now = clock_ms();
     *v = (struct inst_view){
         .id = in->id,
@@ -125,12 +127,18 @@ static void fill_view(struct inst_view *v, const struct coordinator *co, const s
         .prefill_tokens = in->ledger.prompt_tokens,
         .prefill_rate = rate_meter_get(&in->prefill_rate),
         .pass = in->pass,
+        .queue_s = in->ledger.prefill_s,
+        .n_prompts = in->ledger.tasks - in->ledger.decodes,
+        .n_decoding = in->ledger.decodes,
+        .computes = in->prefix.epoch != 0,
+        .peer_rate = rates,
         .peers = peers};
     for (size_t i = 0; i < in->facts.status.n_links; i++) {
         const struct link_status *l = &in->facts.status.links[i];
         const struct breaker *b = inst_link_breaker(in, l->target);
-        if (l->ok && (!strict || b == NULL || breaker_allows(b, now)))
-            peers[v->n_peers++] = l->target;
+        if (!l->ok || (strict && b != NULL && !breaker_allows(b, now))) continue;
+        rates[v->n_peers] = (double)l->bytes_per_s;
+        peers[v->n_peers++] = l->target;
     }
 }
 
@@ -143,10 +151,12 @@ static bool views_of(struct view_list *l, const struct coordinator *co, enum ins
     l->views = calloc(co->reg.n + 1, sizeof(*l->views));
     l->insts = calloc(co->reg.n + 1, sizeof(*l->insts));
     l->peer_ids = calloc(n_links + 1, sizeof(*l->peer_ids));
-    if (l->views == NULL || l->insts == NULL || l->peer_ids == NULL) return false;
+    l->peer_rates = calloc(n_links + 1, sizeof(*l->peer_rates));
+    if (l->views == NULL || l->insts == NULL || l->peer_ids == NULL || l->peer_rates == NULL)
+        return false;
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
         if (!inst_works_as(in, role)) continue;
-        fill_view(&l->views[l->n], co, in, l->peer_ids + at, strict);
+        fill_view(&l->views[l->n], co, in, l->peer_ids + at, l->peer_rates + at, strict);
         at += l->views[l->n].n_peers;
         l->insts[l->n++] = in;
     }
@@ -162,6 +172,69 @@ static void refresh(const struct coordinator *co, struct view_list *l, size_t i)
     l->views[i].token_sum = in->ledger.tokens;
     l->views[i].prefill_tokens = in->ledger.prompt_tokens;
     l->views[i].pass = in->pass;
+    l->views[i].queue_s = in->ledger.prefill_s;
+    l->views[i].n_prompts = in->ledger.tasks - in->ledger.decodes;
+    l->views[i].n_decoding = in->ledger.decodes;
+}
+
+/* ---- what a request costs there */
+
+/* A line through what a token and what all of them take. */
+static void measure_prompt(struct inst_view *v, const struct perf_msg *perf, double tokens) {
+    const double one = perf_prompt_s(perf, 1), all = perf_prompt_s(perf, tokens > 2 ? tokens : 2);
+    const double n = tokens > 2 ? tokens : 2;
+    v->token_s = (all - one) / (n - 1);
+    if (!(v->token_s > 0)) v->token_s = all / n; /* less than noise between them */
+    v->start_s = all - n * v->token_s > 0 ? all - n * v->token_s : 0;
+}
+
+static void measure_step(struct inst_view *v, const struct perf_msg *perf, double context) {
+    const double n = v->n_decoding;
+    v->step_s = perf_step_s(perf, n + 1, context);
+    const double more = n > 0 ? v->step_s - perf_step_s(perf, n, context) : 0;
+    v->step_more_s = more > 0 ? more : 0;
+}
+
+/* What an instance has measured itself counts once it is no accident any more; until then what all
+ * have. */
+enum { PROMPT_SAMPLES_MIN = 8, STEP_SAMPLES_MIN = 50 };
+
+static bool is_measured(const struct perf_msg *m) {
+    uint32_t prompts = 0, steps = 0;
+    for (int i = 0; i < PERF_LENGTHS; i++) prompts += m->prompts[i].n;
+    for (int i = 0; i < PERF_BATCHES; i++)
+        for (int k = 0; k < PERF_CONTEXTS; k++) steps += m->steps[i][k].n;
+    return prompts >= PROMPT_SAMPLES_MIN && steps >= STEP_SAMPLES_MIN;
+}
+
+static void measure_views(struct view_list *l, const struct coordinator *co,
+                          const struct demand *demand, const struct prefix_found *found,
+                          size_t n_found) {
+    const double n = (double)demand->prompt_tokens;
+    for (size_t i = 0; i < l->n; i++) {
+        struct inst_view *v = &l->views[i];
+        const struct inst *in = l->insts[i];
+        if (!v->open) continue;
+        const struct perf_msg *own = &in->facts.status.perf;
+        const bool measured = is_measured(own);
+        measure_prompt(v, measured ? own : &co->perf, n);
+        measure_step(v, measured ? own : &co->perf, n + demand->new_tokens / 2);
+        v->cached = prefix_cached_at(found, n_found, &in->prefix, in->id);
+        if (v->cached > n) v->cached = n;
+    }
+}
+
+static void measure_all(struct relay *r, struct view_list *p, struct view_list *d) {
+    struct relay_set *s = r->set;
+    struct prefix_found found[PREFIX_FOUND_MAX];
+    struct demand *demand = &r->demand;
+    const double most = (double)r->new_tokens_max;
+    s->co->sched.kv_token_bytes = s->kv_token_bytes;
+    demand->whole = r->n_prompts == 1 && r->n_lost == 0;
+    demand->new_tokens = most > 0 && most < s->new_tokens_mean ? most : s->new_tokens_mean;
+    const size_t n = relay_prefix_find(r, found, demand);
+    measure_views(p, s->co, demand, found, n);
+    measure_views(d, s->co, demand, found, n);
 }
 
 /* Some other instance of the role is open, so avoiding this one leaves a choice. */
@@ -207,6 +280,7 @@ static void note_decision(struct relay *r, const struct pass *ps, const struct r
     whole.d = ps->d.views;
     whole.n_d = ps->d.n;
     whole.demand = r->demand;
+    whole.kv_token_bytes = r->set->kv_token_bytes;
     whole.turn = r->set->turn;
     recorder_decision(rec, &whole);
 }
@@ -223,6 +297,7 @@ static enum placed place(struct relay *r, struct pass *ps) {
     r->expected_tokens =
         (double)r->n_chars / s->co->conf.string_token_rate * s->co->sched.coefficients[1] +
         s->co->sched.coefficients[2];
+    if (s->book != NULL) measure_all(r, p, d);
     const bool found = schedule_pick(&pick, &s->co->sched, p->views, p->n, d->views, d->n,
                                      r->demand, avoid_p, avoid_d, s->turn);
     note_decision(r, ps,
@@ -231,14 +306,23 @@ static enum placed place(struct relay *r, struct pass *ps) {
     if (!found) return avoid_p == 0 && avoid_d == 0 ? NO_ROOM : NOT_YET;
     s->turn++;
     charge(r);
-    const struct relay_input pair = {.p = p->insts[pick.p], .d = d->insts[pick.d]};
+    const struct relay_input pair = {.p = pick.alone ? d->insts[pick.d] : p->insts[pick.p],
+                                     .d = d->insts[pick.d]};
+    r->demand.computed = pick.computed;
+    r->demand.prompt_s = pick.prompt_s;
+    if (r->n_lost == 0) r->kv_at = pick.kv_at;
+    coord_metrics_routed(s->co->metrics, pick.alone        ? ROUTE_ALONE
+                                         : pick.kv_at != 0 ? ROUTE_FETCHED
+                                                           : ROUTE_PAIR);
     const uint64_t waited_us = clock_us() - r->queued_us;
     r->waited_us += waited_us;
     if (r->first_token_us == 0) r->waited_first_us += waited_us;
     relay_step(r, EV_PAIR, &pair); /* r may be gone */
-    schedule_turn(&s->p_turn, &p->insts[pick.p]->pass, p->views[pick.p].links);
+    if (!pick.alone) {
+        schedule_turn(&s->p_turn, &p->insts[pick.p]->pass, p->views[pick.p].links);
+        refresh(s->co, p, pick.p);
+    }
     schedule_turn(&s->d_turn, &d->insts[pick.d]->pass, 1);
-    refresh(s->co, p, pick.p);
     refresh(s->co, d, pick.d);
     coord_metrics_scheduled(s->co->metrics, waited_us);
     return PLACED;

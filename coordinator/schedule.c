@@ -1,10 +1,11 @@
-/* schedule: the two policies and the arithmetic of demand. */
+/* schedule: the policies of the reference and the arithmetic of demand. */
 #include "coordinator/schedule.h"
 
 #include <math.h>
+#include "coordinator/route.h"
 
-static bool has_room(const struct schedule_conf *c, const struct inst_view *v, uint64_t slots,
-                     uint64_t blocks) {
+bool schedule_has_room(const struct schedule_conf *c, const struct inst_view *v, uint64_t slots,
+                       uint64_t blocks) {
     if (!v->open) return false;
     if (!c->limit_demand) return true;
     /* An estimate larger than the whole instance must not wait for ever: alone it may go, and the
@@ -14,7 +15,7 @@ static bool has_room(const struct schedule_conf *c, const struct inst_view *v, u
            (double)(v->blocks_booked + blocks) <= (double)v->blocks_total * c->res_limit_rate;
 }
 
-static bool linked(const struct inst_view *p, const struct inst_view *d) {
+bool schedule_linked(const struct inst_view *p, const struct inst_view *d) {
     bool p_knows = false, d_knows = false;
     if (p->id == d->id) return true;
     if (p->group != d->group) return false;
@@ -26,7 +27,7 @@ static bool linked(const struct inst_view *p, const struct inst_view *d) {
 void schedule_count_links(struct inst_view *p, size_t n_p, const struct inst_view *d, size_t n_d) {
     for (size_t i = 0; i < n_p; i++) {
         p[i].links = 0;
-        for (size_t j = 0; j < n_d; j++) p[i].links += d[j].open && linked(&p[i], &d[j]);
+        for (size_t j = 0; j < n_d; j++) p[i].links += d[j].open && schedule_linked(&p[i], &d[j]);
     }
 }
 
@@ -85,6 +86,13 @@ static int decode_cmp(const struct schedule_conf *c, const struct inst_view *a,
     return a->id < b->id ? -1 : a->id > b->id;
 }
 
+int schedule_decode_cmp(const struct schedule_conf *c, const struct inst_view *a,
+                        const struct inst_view *b) {
+    const double slots_max =
+        (double)(a->slots_total > b->slots_total ? a->slots_total : b->slots_total);
+    return decode_cmp(c, a, b, slots_max);
+}
+
 /* The decode instance for p, or n_d. */
 static size_t pick_decode(const struct schedule_conf *c, const struct inst_view *p,
                           const struct inst_view *d, size_t n_d, struct demand demand,
@@ -96,8 +104,8 @@ static size_t pick_decode(const struct schedule_conf *c, const struct inst_view 
             slots_max = (double)d[i].slots_total;
     for (size_t k = 0; k < n_d; k++) {
         size_t i = c->policy == POLICY_ROUND_ROBIN ? (size_t)((turn + k) % n_d) : k;
-        if (d[i].id == avoid || !has_room(c, &d[i], demand.slots, demand.blocks) ||
-            !linked(p, &d[i]))
+        if (d[i].id == avoid || !schedule_has_room(c, &d[i], demand.slots, demand.blocks) ||
+            !schedule_linked(p, &d[i]))
             continue;
         if (c->policy == POLICY_ROUND_ROBIN) return i;
         if (best == n_d || decode_cmp(c, &d[i], &d[best], slots_max) < 0) best = i;
@@ -108,16 +116,21 @@ static size_t pick_decode(const struct schedule_conf *c, const struct inst_view 
 bool schedule_pick(struct pair_choice *out, const struct schedule_conf *c,
                    const struct inst_view *p, size_t n_p, const struct inst_view *d, size_t n_d,
                    struct demand demand, uint32_t avoid_p, uint32_t avoid_d, uint64_t turn) {
-    bool found = false;
+    bool found = false, known = false;
+    if (c->policy == POLICY_COST) {
+        found = route_pick(out, c, p, n_p, d, n_d, &demand, avoid_p, avoid_d, &known);
+        if (known) return found;
+    }
     const struct yardstick y = yardstick_of(p, n_p);
     for (size_t k = 0; k < n_p; k++) {
         size_t i = c->policy == POLICY_ROUND_ROBIN ? (size_t)((turn + k) % n_p) : k;
-        if (p[i].id == avoid_p || !has_room(c, &p[i], demand.prompts, demand.blocks)) continue;
-        if (found && c->policy == POLICY_LOAD_BALANCE && prefill_cmp(&y, &p[i], &p[out->p]) >= 0)
+        if (p[i].id == avoid_p || !schedule_has_room(c, &p[i], demand.prompts, demand.blocks))
+            continue;
+        if (found && c->policy != POLICY_ROUND_ROBIN && prefill_cmp(&y, &p[i], &p[out->p]) >= 0)
             continue;
         size_t j = pick_decode(c, &p[i], d, n_d, demand, avoid_d, turn);
         if (j == n_d) continue; /* a P without a D is no pair */
-        *out = (struct pair_choice){i, j};
+        *out = (struct pair_choice){.p = i, .d = j};
         found = true;
         if (c->policy == POLICY_ROUND_ROBIN) break;
     }

@@ -26,27 +26,62 @@ struct inst_view {
     double token_sum;      /* expected tokens of the running requests */
     const uint32_t *peers; /* ids of linked instances of the other role */
     size_t n_peers;
+    /* For POLICY_COST. What it has measured: a prompt takes start_s + token_s for each token that
+     * is computed, a step with one sequence more step_s, which is step_more_s longer than without
+     * it; 0: not measured. */
+    double start_s, token_s, step_s, step_more_s;
+    double queue_s;      /* of prompts it was given and has not answered, expected */
+    double cached;       /* tokens of this prompt whose KV it has, expected */
+    unsigned n_prompts;  /* that it was given and has not answered */
+    unsigned n_decoding; /* sequences */
+    bool computes;       /* D: computes prompts of its own */
+    const double
+        *peer_rate; /* [n_peers] P: bytes a second to each; 0: not measured. NULL: none is */
 };
 
-enum policy { POLICY_LOAD_BALANCE, POLICY_ROUND_ROBIN };
+enum policy { POLICY_LOAD_BALANCE, POLICY_ROUND_ROBIN, POLICY_COST };
 
 struct schedule_conf {
     enum policy policy;
     bool limit_demand; /* select_type 2 */
     double res_limit_rate;
     double coefficients[9]; /* a i o n k m r b c */
+    /* POLICY_COST: */
+    double weights[4];       /* of prompt, link, decode, shortage (route.h) */
+    double local_tokens_max; /* a D computes up to so many tokens of a prompt it has the rest of */
+    unsigned prefill_queue_max; /* prompts at every P, above which a D that decodes nothing computes
+                                   whole ones; 0: never */
+    double token_target_s;      /* of a step */
+    double kv_token_bytes;      /* KV of a token, as transfers said; 0: unknown */
 };
 
 /* What a request takes of an instance. P works on its prompts, D on every sequence drawn from them.
  */
 struct demand {
     uint64_t prompts, slots, blocks;
-    uint64_t prompt_tokens; /* of all prompts, estimated */
+    uint64_t prompt_tokens;    /* of all prompts, estimated */
+    double new_tokens;         /* of a sequence, expected */
+    double computed, prompt_s; /* of the pair that was chosen (struct pair_choice) */
+    bool whole; /* one prompt that no attempt has begun: blocks may be fetched for it, and
+                   a D may compute it */
 };
 
 struct pair_choice {
-    size_t p, d; /* indices into the views */
+    size_t p, d;     /* indices into the views; where alone is set p is that of no P */
+    bool alone;      /* d computes the prompt as well */
+    uint32_t kv_at;  /* id of a D that has blocks of the prompt to give back to p; 0: none */
+    double computed; /* tokens of the prompt that are computed, and seconds of that; expected; 0:
+                        not known */
+    double prompt_s;
 };
+
+/* What a pick asks of every view: whether it has room for that, and whether two are a pair. */
+bool schedule_has_room(const struct schedule_conf *c, const struct inst_view *v, uint64_t slots,
+                       uint64_t blocks);
+bool schedule_linked(const struct inst_view *p, const struct inst_view *d);
+/* Among D's that cost the same: < 0 when a is the better one. */
+int schedule_decode_cmp(const struct schedule_conf *c, const struct inst_view *a,
+                        const struct inst_view *b);
 
 /* Sets links of every P: the open D's of its group that are linked with it, both ways. */
 void schedule_count_links(struct inst_view *p, size_t n_p, const struct inst_view *d, size_t n_d);
@@ -57,7 +92,9 @@ void schedule_count_links(struct inst_view *p, size_t n_p, const struct inst_vie
  * Load balance. P: the shortest expected wait, which is the tokens in front of the request over the
  * rate of the P, times most links over its own links: what one D cannot take from it goes to the
  * others, and they must not get more of it than their part. A P without a rate counts as a mean
- * one. D: the lowest score (8.2). Among equals the lowest pass, then the lowest id. */
+ * one. D: the lowest score (8.2). Among equals the lowest pass, then the lowest id.
+ *
+ * Cost: route.h. */
 bool schedule_pick(struct pair_choice *out, const struct schedule_conf *c,
                    const struct inst_view *p, size_t n_p, const struct inst_view *d, size_t n_d,
                    struct demand demand, uint32_t avoid_p, uint32_t avoid_d, uint64_t turn);

@@ -3,6 +3,7 @@
 
 #include <string.h>
 #include "common/base/base64.h"
+#include "proto/prefix_msg.h"
 
 static void put_ms(struct buf *out, const char *name, uint64_t us) {
     buf_printf(out, ",\"%s\":%.3f", name, (double)us / 1000.0);
@@ -48,6 +49,11 @@ void prefill_answer_format(struct buf *out, const struct prefill_answer *a) {
     put_ms(out, "prefillMs", a->prefill_us);
     if (a->fetched_tokens > 0)
         buf_printf(out, ",\"fetchedTokens\":%llu", (unsigned long long)a->fetched_tokens);
+    if (a->n_digests > 0 && a->n_digests <= PREFIX_PROMPT_DIGESTS_MAX) {
+        char text[PREFIX_PROMPT_DIGESTS_MAX * PREFIX_DIGEST_CHARS + 1];
+        prefix_digests_write(text, a->digests, a->n_digests);
+        buf_printf(out, ",\"blockTokens\":%d,\"prefixDigests\":\"%s\"", a->block_tokens, text);
+    }
     if (a->stats != NULL) {
         buf_printf(out, ",\"kvBytes\":%llu,\"kvBlocks\":%u,\"kvBlocksHeld\":%u",
                    (unsigned long long)a->stats->bytes, a->stats->n_blocks, a->stats->n_held);

@@ -16,11 +16,14 @@ struct prefill_answer {
     const char *tokens;              /* whose events are in output; text of proto/emitted.h */
     const struct kv_tx_stats *stats; /* NULL: no hand-over took place */
     uint64_t queue_wait_us, prefill_us;
-    uint64_t fetched_tokens; /* whose KV came from the D that the request has left */
+    uint64_t fetched_tokens; /* whose KV came from a D that had it */
+    const uint64_t *digests; /* [n_digests] of the prompt (proto/prefix_msg.h); 0: none are told */
+    size_t n_digests;
+    int block_tokens;
 };
 
 /* {"reqId","isStream","isLastResp","output",
- * "promptTokens","seed","tokens","created","cachedTokens","choices","kvBytes","kvBlocks","kvBlocksHeld","kvTransferMs","kvExposedMs","queueWaitMs","prefillMs","fetchedTokens"};
+ * "promptTokens","seed","tokens","created","cachedTokens","choices","kvBytes","kvBlocks","kvBlocksHeld","kvTransferMs","kvExposedMs","queueWaitMs","prefillMs","fetchedTokens","blockTokens","prefixDigests"};
  * the first four as 5.2 has them. promptTokens counts all prompts, cachedTokens is a list with one
  * number for each, choices is how many sequences each draws. seed, created, cachedTokens and
  * choices are what the record of a later attempt must repeat (docs/wire-replay.md). */

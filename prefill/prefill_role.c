@@ -147,9 +147,19 @@ static void on_sent(void *arg, uint32_t choice, int32_t id, enum finish finish) 
     buf_append(list, item, emitted_format(item, &e));
 }
 
+/* Where the prompt's KV lies, for the coordinator; several prompts have no one place. */
+static size_t digests_of(const struct preq *p, uint64_t out[PREFIX_PROMPT_DIGESTS_MAX]) {
+    const struct worker *w = instance_worker(p->in);
+    if (p->n_prompts != 1 || !instance_conf(p->in)->prefix_cache) return 0;
+    return prefix_digests_of(out, worker_digest_seed(w, p->req), p->req->ids, p->req->n_prompt,
+                             engine_block_tokens(worker_engine(w)));
+}
+
 static void reply(struct preq *p, bool last) {
     struct buf body = BUF_INIT, tokens = BUF_INIT;
     const struct kv_tx_stats *st = last ? NULL : &p->stats;
+    uint64_t digests[PREFIX_PROMPT_DIGESTS_MAX];
+    const size_t n_digests = digests_of(p, digests);
     answer_sent(p->answer, on_sent, &tokens);
     const struct prefill_answer a = {
         .req = p->req,
@@ -161,6 +171,9 @@ static void reply(struct preq *p, bool last) {
         .stats = st,
         .queue_wait_us = p->token.queue_wait_us,
         .prefill_us = p->req->measured.prefill_us,
+        .digests = digests,
+        .n_digests = n_digests,
+        .block_tokens = engine_block_tokens(worker_engine(instance_worker(p->in))),
         .fetched_tokens = (uint64_t)p->n_fetched *
                           (uint64_t)engine_block_tokens(worker_engine(instance_worker(p->in))),
     };
@@ -451,6 +464,7 @@ static void on_sent_to_d(void *arg, enum err e, const char *text, const struct k
         req_meters_transfer(meters, kv_peer_id(p->peer), st->bytes, st->transfer_us,
                             st->exposed_us);
         add_stats(&p->stats, st);
+        kv_peer_note_rate(p->peer, st->bytes, st->transfer_us);
         req_seq_drop(&q->seq, ERR_OK, "");
         (void)one_handed_over(p);
         return;
@@ -757,6 +771,7 @@ static void prefill_stop(void **self) {
 const struct role_ops prefill_role = {
     .role = ROLE_PREFILL,
     .needs = CAN_PREFILL,
+    .own = CAN_DECODE,
     .start = prefill_start,
     .on_request = prefill_request,
     .stop = prefill_stop,

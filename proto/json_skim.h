@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 /* The names of the members that are looked for. */
-enum { JSON_SKIM_NAME_BYTES_MAX = 21, JSON_SKIM_SLOTS = 64 };
+enum { JSON_SKIM_NAME_BYTES_MAX = 21, JSON_SKIM_SLOTS = 128 };
 struct json_skim_names {
     const char *const *name;
     size_t n;

@@ -185,7 +185,7 @@ INLINE uint64_t name_head(const unsigned char *p, size_t len, size_t left) {
 }
 
 INLINE size_t name_slot(const struct json_skim_names *t, uint64_t head) {
-    return (size_t)((head * t->factor) >> 58) % JSON_SKIM_SLOTS;
+    return (size_t)((head * t->factor) >> 57) % JSON_SKIM_SLOTS;
 }
 
 struct members {

@@ -170,6 +170,7 @@ char *status_msg_format(const struct status_msg *m, int version) {
         add_int(p, "target", m->links[i].target);
         json_obj_set(p, "link", json_new_str(m->links[i].text));
         if (m->links[i].detail[0] != 0) json_obj_set(p, "detail", json_new_str(m->links[i].detail));
+        if (m->links[i].bytes_per_s > 0) add_int(p, "bytesPerSecond", m->links[i].bytes_per_s);
         json_arr_add(peers, p);
         if (m->links[i].ok) json_arr_add(ips, json_new_str(m->links[i].server_ip));
     }
@@ -179,7 +180,16 @@ char *status_msg_format(const struct status_msg *m, int version) {
     add_adapters(root, m);
     add_orders(root, m);
     if (version == 2) json_obj_set(root, "perf", perf_format(&m->perf));
+    if (version == 2 && m->prefix.epoch != 0)
+        json_obj_set(root, "prefixCache", prefix_msg_format(&m->prefix));
     return finish(root);
+}
+
+/* A counter that may be absent; one above max counts as max, never as less. */
+static uint64_t opt_uint(const struct json_value *o, const char *key, uint64_t max) {
+    uint64_t v = 0;
+    if (json_get_u64(o, key, &v) != JSON_OK) return 0;
+    return v < max ? v : max;
 }
 
 static enum err read_links(struct status_msg *m, const struct json_value *root, struct errbuf *eb) {
@@ -219,6 +229,7 @@ static enum err read_links(struct status_msg *m, const struct json_value *root, 
             l->ok = strcmp(s, "ok") == 0;
             if (json_get_str(p, "detail", &s, &n) == JSON_OK)
                 snprintf(l->detail, sizeof(l->detail), "%s", s);
+            l->bytes_per_s = opt_uint(p, "bytesPerSecond", INT64_MAX);
         }
         m->n_links = i + 1;
     }
@@ -253,13 +264,6 @@ static enum err read_adapters(struct status_msg *m, const struct json_value *roo
         m->n_adapters = i + 1;
     }
     return ERR_OK;
-}
-
-/* A counter that may be absent; one above max counts as max, never as less. */
-static uint64_t opt_uint(const struct json_value *o, const char *key, uint64_t max) {
-    uint64_t v = 0;
-    if (json_get_u64(o, key, &v) != JSON_OK) return 0;
-    return v < max ? v : max;
 }
 
 /* Whole digits of the base, in 64 bits; else 0. */
@@ -311,6 +315,13 @@ static enum err read_perf(struct status_msg *m, const struct json_value *root, s
     return perf_parse(&m->perf, json_get_obj(root, "perf", &o) == JSON_OK ? o : NULL, eb);
 }
 
+static enum err read_prefix(struct status_msg *m, const struct json_value *root,
+                            struct errbuf *eb) {
+    struct json_value *o;
+    return prefix_msg_parse(&m->prefix, json_get_obj(root, "prefixCache", &o) == JSON_OK ? o : NULL,
+                            eb);
+}
+
 enum err status_msg_parse(struct status_msg *m, const char *body, size_t n, struct errbuf *eb) {
     struct json_value *root, *res;
     uint64_t slots = 0;
@@ -334,6 +345,7 @@ enum err status_msg_parse(struct status_msg *m, const char *body, size_t n, stru
         e = read_links(m, root, eb);
         if (e == ERR_OK) e = read_adapters(m, root, eb);
         if (e == ERR_OK) e = read_perf(m, root, eb);
+        if (e == ERR_OK) e = read_prefix(m, root, eb);
         read_orders(m, root);
     }
     json_put(root);
@@ -374,5 +386,6 @@ bool status_msg_parse_draining(struct status_msg *m, const char *body, size_t n)
 void status_msg_free(struct status_msg *m) {
     free(m->links);
     free(m->adapters);
+    prefix_msg_free(&m->prefix);
     memset(m, 0, sizeof(*m));
 }

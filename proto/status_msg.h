@@ -9,6 +9,7 @@
 #include "proto/err.h"
 #include "proto/limits.h"
 #include "proto/perf_msg.h"
+#include "proto/prefix_msg.h"
 #include "proto/role_msg.h"
 
 struct config_msg {
@@ -32,7 +33,8 @@ struct link_status {
     bool ok;
     char text[160]; /* "ok", "failed : 11", "failed : pull kv failed." */
     char server_ip[16];
-    char detail[256]; /* why it failed, in words; "" when there is nothing to say */
+    char detail[256];     /* why it failed, in words; "" when there is nothing to say */
+    uint64_t bytes_per_s; /* what was sent over it lately had ("bytesPerSecond"); 0: nothing yet */
 };
 /* A LoRA adapter that requests may name. */
 enum { STATUS_ADAPTERS_MAX = 1024, STATUS_PATH_BYTES = 1024 };
@@ -56,6 +58,10 @@ struct status_msg {
     bool listened;       /* that coordinator is connected */
     bool drained;        /* an operator has it drained */
     struct perf_msg perf;
+    /* Its prefix cache ("prefixCache"), from where the question said on; epoch 0: it says nothing.
+     * One that says something also computes prompts as a decode instance and gives KV back
+     * (LOCAL_PREFILL_HEADER, docs/roles.md). */
+    struct prefix_msg prefix;
     struct link_status *links;
     size_t n_links;
     struct adapter_status *adapters; /* in order of loading ("loraAdapters") */

@@ -58,7 +58,7 @@ $(eval $(call link_rule,$(BUILD)/bin/decode,$(call obj,decode/main) $(O_FACTS) $
 $(eval $(call link_rule,$(BUILD)/bin/batonctl,$(call obj,$(CTL)) $(O_FACTS) $(O_NET),$(LIBS_NET)))
 $(BUILD)/bin/baton: $(BUILD)/bin/batonctl
 	@ln -sf batonctl $@
-$(eval $(call link_rule,$(BUILD)/bin/replay,$(call obj,tools/replay $(REPLAY) coordinator/schedule) $(O_FACTS) $(O_NET),$(LIBS_NET) -lm))
+$(eval $(call link_rule,$(BUILD)/bin/replay,$(call obj,tools/replay $(REPLAY) coordinator/schedule coordinator/route) $(O_FACTS) $(O_NET),$(LIBS_NET) -lm))
 $(eval $(call link_rule,$(BUILD)/bin/baton-bench,$(call obj,tools/baton_bench $(LOAD)) $(O_FACTS) $(O_NET),$(LIBS_NET) -lz -lm))
 
 # test and fuzz binaries: floor name, list of tests, libraries

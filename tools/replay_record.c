@@ -179,6 +179,48 @@ static void read_view(struct reader *r, struct inst_view *v) {
     }
 }
 
+/* n numbers; false: they are not there. */
+static bool opt_numbers(struct reader *r, const char *key, double *out, size_t n) {
+    struct json_value *arr;
+    if (json_get_arr(r->o, key, &arr) != JSON_OK) return false;
+    if (json_arr_len(arr) != n) return wrong(r, key, "a list of as many numbers as it needs");
+    for (size_t i = 0; i < n; i++)
+        if (json_as_f64(json_arr_at(arr, i), &out[i]) != JSON_OK)
+            return wrong(r, key, "a list of numbers");
+    return true;
+}
+
+static double opt_f64(struct reader *r, const char *key) {
+    double v = 0;
+    (void)json_get_f64(r->o, key, &v);
+    return v;
+}
+
+/* A number that counts something. */
+static unsigned count_of(double v) {
+    return v >= 0 && v <= INT32_MAX ? (unsigned)v : 0;
+}
+
+static void read_cost(struct reader *r, struct inst_view *v) {
+    double all[RECORD_COSTS];
+    if (!opt_numbers(r, "cost", all, RECORD_COSTS)) return;
+    v->start_s = all[0];
+    v->token_s = all[1];
+    v->step_s = all[2];
+    v->step_more_s = all[3];
+    v->queue_s = all[4];
+    v->cached = all[5];
+    v->computes = all[6] != 0;
+    v->n_prompts = count_of(all[7]);
+    v->n_decoding = count_of(all[8]);
+    double *rates = calloc(v->n_peers + 1, sizeof(*rates));
+    v->peer_rate = rates; /* freed as such */
+    if (rates == NULL)
+        (void)no_memory(r);
+    else
+        (void)opt_numbers(r, "rates", rates, v->n_peers);
+}
+
 static struct inst_view *read_views(struct reader *r, const char *key, size_t *n) {
     const struct json_value *arr = get_arr(r, key, INSTANCES_MAX);
     const size_t len = json_arr_len(arr);
@@ -189,6 +231,7 @@ static struct inst_view *read_views(struct reader *r, const char *key, size_t *n
         struct reader item = {.o = json_arr_at(arr, i), .eb = r->eb};
         (*n)++; /* what it has is freed, whatever is wrong with it */
         read_view(&item, &v[i]);
+        if (item.e == ERR_OK) read_cost(&item, &v[i]);
         r->e = item.e;
     }
     return v;
@@ -207,9 +250,9 @@ static void read_choice(struct reader *r, struct record_event *e) {
     e->decision.found = true;
     if (json_arr_len(pair) != 2 || json_as_u64(json_arr_at(pair, 0), &p) != JSON_OK ||
         json_as_u64(json_arr_at(pair, 1), &d) != JSON_OK || p > UINT32_MAX || d > UINT32_MAX ||
-        !has_view(e->decision.p, e->decision.n_p, (uint32_t)p) ||
+        (p != d && !has_view(e->decision.p, e->decision.n_p, (uint32_t)p)) ||
         !has_view(e->decision.d, e->decision.n_d, (uint32_t)d)) {
-        (void)wrong(r, "choice", "null, or the ids of one p and one d");
+        (void)wrong(r, "choice", "null, or the ids of one p and one d, or of a d twice");
         return;
     }
     e->decision.p_id = (uint32_t)p;
@@ -222,7 +265,10 @@ static void read_decision(struct reader *r, struct record_event *e) {
     e->decision.demand = (struct demand){.prompts = get_u64(r, "prompts", UINT64_MAX),
                                          .slots = get_u64(r, "slots", UINT64_MAX),
                                          .blocks = get_u64(r, "blocks", UINT64_MAX),
-                                         .prompt_tokens = get_u64(r, "promptTokens", UINT64_MAX)};
+                                         .prompt_tokens = get_u64(r, "promptTokens", UINT64_MAX),
+                                         .new_tokens = opt_f64(r, "newTokens")};
+    (void)json_get_bool(r->o, "whole", &e->decision.demand.whole);
+    e->decision.kv_token_bytes = opt_f64(r, "kvTokenBytes");
     e->decision.avoid_p = get_u32(r, "avoidP");
     e->decision.avoid_d = get_u32(r, "avoidD");
     e->decision.turn = get_u64(r, "turn", UINT64_MAX);
@@ -282,7 +328,10 @@ static void read_closed(struct reader *r, struct record_event *e) {
 }
 
 static void read_start(struct reader *r, struct record_event *e) {
-    enum { N = sizeof(e->conf.coefficients) / sizeof(e->conf.coefficients[0]) };
+    enum {
+        N = sizeof(e->conf.coefficients) / sizeof(e->conf.coefficients[0]),
+        N_WEIGHTS = sizeof(e->conf.weights) / sizeof(e->conf.weights[0])
+    };
     if (get_u64(r, "version", UINT64_MAX) != RECORD_VERSION) {
         (void)wrong(r, "version", "1");
         return;
@@ -292,8 +341,14 @@ static void read_start(struct reader *r, struct record_event *e) {
         e->conf.policy = POLICY_ROUND_ROBIN;
     else if (strcmp(policy, "load_balance") == 0)
         e->conf.policy = POLICY_LOAD_BALANCE;
+    else if (strcmp(policy, "cost") == 0)
+        e->conf.policy = POLICY_COST;
     else
-        (void)wrong(r, "policy", "round_robin or load_balance");
+        (void)wrong(r, "policy", "round_robin, load_balance or cost");
+    (void)opt_numbers(r, "weights", e->conf.weights, N_WEIGHTS);
+    e->conf.local_tokens_max = opt_f64(r, "localTokensMax");
+    e->conf.prefill_queue_max = count_of(opt_f64(r, "prefillQueueMax"));
+    e->conf.token_target_s = opt_f64(r, "tokenTargetS");
     e->conf.limit_demand = get_bool(r, "limitDemand");
     e->conf.res_limit_rate = get_f64(r, "resLimitRate");
     const struct json_value *k = get_arr(r, "coefficients", N);
@@ -318,7 +373,10 @@ static const struct {
 };
 
 static void views_free(struct inst_view *v, size_t n) {
-    for (size_t i = 0; i < n; i++) free((void *)(uintptr_t)v[i].peers);
+    for (size_t i = 0; i < n; i++) {
+        free((void *)(uintptr_t)v[i].peers);
+        free((void *)(uintptr_t)v[i].peer_rate);
+    }
     free(v);
 }
 

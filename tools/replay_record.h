@@ -42,6 +42,7 @@ struct record_event {
         bool has_tensors; /* the client has said n_json */
     } request;
     struct {
+        double kv_token_bytes;
         struct inst_view *p, *d;
         size_t n_p, n_d;
         struct demand demand;

@@ -75,10 +75,13 @@ static void say_pair(char out[64], bool found, uint32_t p, uint32_t d) {
 
 static void take_decision(struct run *run, struct run_request *r, const struct record_event *e) {
     struct pair_choice pick = {0};
+    run->conf.kv_token_bytes = e->decision.kv_token_bytes;
     const bool found = schedule_pick(&pick, &run->conf, e->decision.p, e->decision.n_p,
                                      e->decision.d, e->decision.n_d, e->decision.demand,
                                      e->decision.avoid_p, e->decision.avoid_d, e->decision.turn);
-    const uint32_t p = found ? e->decision.p[pick.p].id : 0,
+    const uint32_t p = !found       ? 0
+                       : pick.alone ? e->decision.d[pick.d].id
+                                    : e->decision.p[pick.p].id,
                    d = found ? e->decision.d[pick.d].id : 0;
     run->n_decisions++;
     if (r != NULL && e->decision.found && r->p == 0) {

@@ -81,6 +81,10 @@ static enum err pool_open(struct engine *e, const struct engine_opts *opts, stru
     };
     if ((err = kv_cache_create_in(&e->kv, &shape, opts->kv_pages, eb)) != ERR_OK) return err;
     (void)kv_blocks_alloc(e->kv, &e->self_block, 1); /* a fresh pool has one */
+    if (!opts->prefix_cache) return ERR_OK;
+    if ((err = prefix_log_create(&e->prefix_log)) != ERR_OK)
+        return err_set(eb, err, "the prefix cache: %s", err_text(err));
+    kv_prefix_tell(e->kv, e->prefix_log);
     return ERR_OK;
 }
 
@@ -186,6 +190,7 @@ void engine_close(struct engine **e_ptr) {
     free(e->row);
     free(e->mask);
     kv_cache_destroy(&e->kv);
+    prefix_log_destroy(&e->prefix_log);
     if (e->fwd != NULL) e->ops->close(&e->fwd);
     free(e);
     *e_ptr = NULL;
@@ -199,6 +204,11 @@ const struct model_info *engine_model(const struct engine *e) {
 
 int engine_block_tokens(const struct engine *e) {
     return e->block_tokens;
+}
+
+enum err engine_prefix_changes(const struct engine *e, uint64_t epoch, uint64_t seq,
+                               struct prefix_msg *out) {
+    return prefix_log_read(e->prefix_log, epoch, seq, out);
 }
 
 int engine_seq_tokens_max(const struct engine *e) {

@@ -54,6 +54,7 @@
 #include "proto/err.h"
 #include "proto/infer_msg.h"
 #include "proto/perf_msg.h"
+#include "proto/prefix_msg.h"
 
 /* INT8 and INT4: of weights in groups of 32 along k; INT8 of KV in rows with a scale (kernels.h).
  * F16 and INT4: no KV. From Q4_K on: weights as a GGUF file has them, which nobody can ask for:
@@ -172,6 +173,10 @@ const struct model_info *engine_model(const struct engine *e); /* any thread */
 uint64_t engine_free_memory(void); /* any thread: bytes this process may still take; 0: unknown */
 int engine_block_tokens(const struct engine *e);   /* any thread */
 int engine_seq_tokens_max(const struct engine *e); /* any thread; after the cut to the context */
+/* Any thread: what came into the prefix cache and went since that message (prefix_log_read()); of
+ * an engine without one an empty message. */
+enum err engine_prefix_changes(const struct engine *e, uint64_t epoch, uint64_t seq,
+                               struct prefix_msg *out);
 
 /* ---- sequences; seq_id is the caller's, unique among live sequences */
 enum seq_kind {
@@ -205,6 +210,8 @@ struct seq_opts {
     int priority;                    /* 1 first .. 5 last */
     uint64_t tenant; /* whose it is, for shares of slots and blocks (engine_fair.c); 0: nobody's */
     uint64_t prefix_salt;     /* sequences with different salts share no prefix blocks */
+    uint64_t digest_seed;     /* where its digests begin (proto/prefix_msg.h): one for each salt
+                               */
     struct lora *lora;        /* adapter of this model, of rank lora_rank_max at most, or NULL; the
                                  sequence takes a reference of its own and shares prefix blocks with those
                                  of the same adapter only */

@@ -49,6 +49,7 @@ int64_t engine_blocks_needed(const struct seq *s) {
 bool engine_blocks_take(struct engine *e, struct seq *s) {
     struct choice *lead = &s->choices[0];
     int n_cached = 0, n_look = 0, n_shared = s->n_shared, bt = e->block_tokens;
+    lead->chain = (struct kv_chain){.digest = s->digest_seed};
     /* Where every row counts, none may come from elsewhere. */
     if (e->prefix_cache && !s->sampling.prompt_logprobs &&
         (s->kind != SEQ_EMBED || s->embed.pooling == POOL_LAST)) {

@@ -25,6 +25,7 @@ enum err engine_prefix_opts(const struct engine *e, const struct seq_opts *asked
 
 enum err engine_prefix_take(struct engine *e, struct seq *s, struct errbuf *eb) {
     struct choice *c = &s->choices[0];
+    c->chain = (struct kv_chain){.digest = s->digest_seed};
     const int n = kv_prefix_lookup(e->kv, s->salt, c->ids, s->n_blocks, c->blocks, &c->chain);
     if (s->kind == SEQ_LEND) {
         if (n == 0) return err_set(eb, ERR_NOT_FOUND, "the prefix cache has none of the blocks");

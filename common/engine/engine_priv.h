@@ -74,7 +74,7 @@ struct choice {
     int n_draft, n_right; /* guesses in this pass, behind ids[0..n_ids); right ones so far */
     int32_t *blocks; /* [seq->n_blocks] the first seq->n_shared are the prompt's, in every choice */
     int n_published;
-    uint64_t chain; /* prefix mark after n_published blocks */
+    struct kv_chain chain; /* after n_published blocks */
 
     uint64_t last_step;
     uint64_t token_us, ready_us, wait_us;
@@ -94,6 +94,7 @@ struct tenant {
 
 struct seq {
     uint64_t id, age, salt;
+    uint64_t digest_seed;
     struct tenant *tenant;
     int64_t held_blocks; /* counted at its tenant */
     enum seq_kind kind;
@@ -151,6 +152,7 @@ struct engine {
     struct step_bounds bounds;
     uint64_t (*step_clock)(void); /* microseconds: what steps are timed by */
     bool prefix_cache;
+    struct prefix_log *prefix_log; /* NULL: there is no prefix cache */
     int lora_rank_max;
     int32_t self_block;
 

@@ -275,6 +275,7 @@ static enum err seq_create(struct seq **out, struct engine *e, const struct seq_
     s->id = o->seq_id;
     s->kind = o->kind;
     s->salt = salt_of(e, o);
+    s->digest_seed = o->digest_seed;
     s->rope_tokens = rope_tokens(e, o);
     s->lora = lora_ref(o->lora);
     s->priority = o->priority;

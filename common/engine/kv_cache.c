@@ -25,6 +25,8 @@ struct block {
     uint64_t mark;   /* chain mark after this block, 0: unpublished */
     uint64_t before; /* chain mark before it */
     uint64_t salt;
+    uint64_t digest; /* of the chain up to this block */
+    uint32_t depth;  /* blocks in it */
 };
 
 struct list {
@@ -43,6 +45,7 @@ struct kv_cache {
     uint32_t n_buckets;
     struct list free, cached;
     uint64_t last_mark;
+    struct prefix_log *log; /* NULL: nobody is told */
     uint8_t key[16];
 };
 
@@ -180,6 +183,7 @@ static void unpublish(struct kv_cache *kv, int32_t b) {
     int32_t *at = &kv->buckets[kv->blocks[b].bucket];
     while (*at != b) at = &kv->blocks[*at].hash_next;
     *at = kv->blocks[b].hash_next;
+    if (prefix_digest_counts(kv->blocks[b].depth)) prefix_log_drop(kv->log, kv->blocks[b].digest);
     kv->blocks[b].published = false;
     kv->blocks[b].mark = 0;
 }
@@ -248,7 +252,7 @@ static int32_t find(const struct kv_cache *kv, uint32_t bucket, uint64_t before,
 }
 
 int kv_prefix_lookup(struct kv_cache *kv, uint64_t salt, const int32_t *ids, int n_blocks,
-                     int32_t *blocks, uint64_t *chain) {
+                     int32_t *blocks, struct kv_chain *chain) {
     uint64_t mark = 0;
     int n = 0;
     for (; n < n_blocks; n++) {
@@ -259,28 +263,39 @@ int kv_prefix_lookup(struct kv_cache *kv, uint64_t salt, const int32_t *ids, int
         blocks[n] = b;
         mark = kv->blocks[b].mark;
     }
-    *chain = mark;
+    chain->mark = mark;
+    chain->depth = (uint32_t)n;
+    if (n > 0) chain->digest = kv->blocks[blocks[n - 1]].digest;
     return n;
 }
 
-void kv_prefix_publish(struct kv_cache *kv, uint64_t salt, uint64_t *chain, const int32_t *ids,
-                       int32_t block) {
-    uint32_t bucket = bucket_of(kv, *chain, salt, ids);
-    int32_t twin = find(kv, bucket, *chain, salt, ids);
+void kv_prefix_publish(struct kv_cache *kv, uint64_t salt, struct kv_chain *chain,
+                       const int32_t *ids, int32_t block) {
+    uint32_t bucket = bucket_of(kv, chain->mark, salt, ids);
+    int32_t twin = find(kv, bucket, chain->mark, salt, ids);
+    chain->digest = prefix_digest_next(chain->digest, ids, kv->shape.block_tokens);
+    chain->depth++;
     if (twin != NONE) {
-        *chain = kv->blocks[twin].mark;
+        chain->mark = kv->blocks[twin].mark;
         return;
     }
     struct block *b = &kv->blocks[block];
     memcpy(tokens_of(kv, block), ids, (size_t)kv->shape.block_tokens * sizeof(*ids));
     b->published = true;
-    b->before = *chain;
+    b->before = chain->mark;
     b->salt = salt;
     b->mark = ++kv->last_mark;
+    b->digest = chain->digest;
+    b->depth = chain->depth;
     b->bucket = bucket;
     b->hash_next = kv->buckets[bucket];
     kv->buckets[bucket] = block;
-    *chain = b->mark;
+    chain->mark = b->mark;
+    if (prefix_digest_counts(b->depth)) prefix_log_put(kv->log, b->digest);
+}
+
+void kv_prefix_tell(struct kv_cache *kv, struct prefix_log *log) {
+    kv->log = log;
 }
 
 /* ---- self-check */

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include "common/engine/engine.h"
 #include "common/engine/mem.h"
+#include "common/engine/prefix_log.h"
 
 enum { KV_BLOCK_TOKENS_MAX = 128 };
 
@@ -53,17 +54,29 @@ int kv_block_refs(const struct kv_cache *kv, int32_t block);
  * process ever has. The hash (SipHash, random key) only finds candidates; mark, salt and tokens are
  * compared, so a collision never gives foreign KV. */
 
+/* Where a sequence stands in the cache: behind `depth` blocks that are published or have a twin. */
+struct kv_chain {
+    uint64_t mark;
+    uint64_t digest; /* of these blocks, for other processes (proto/prefix_msg.h); at depth 0 the
+                        seed */
+    uint32_t depth;
+};
+
 /* Looks for the first n_blocks blocks of ids (block_tokens each), takes one reference on each block
- * found, writes them to blocks[] and the mark after the last to *chain. Returns how many, from the
- * start without a gap. */
+ * found, writes them to blocks[] and where that is to *chain, in which the caller gives the seed of
+ * digests (one seed for each salt). Returns how many, from the start without a gap. */
 int kv_prefix_lookup(struct kv_cache *kv, uint64_t salt, const int32_t *ids, int n_blocks,
-                     int32_t *blocks, uint64_t *chain);
+                     int32_t *blocks, struct kv_chain *chain);
 
 /* Block (referenced by the caller, full, never written again) holds ids[0..block_tokens) after
  * *chain. Moves *chain past it. When the same content is published already the block stays private
  * and *chain follows the published twin. */
-void kv_prefix_publish(struct kv_cache *kv, uint64_t salt, uint64_t *chain, const int32_t *ids,
-                       int32_t block);
+void kv_prefix_publish(struct kv_cache *kv, uint64_t salt, struct kv_chain *chain,
+                       const int32_t *ids, int32_t block);
+
+/* What lies in the cache and comes and goes is told there from now on; lent, must outlive the
+ * cache. NULL: nowhere, as at first. */
+void kv_prefix_tell(struct kv_cache *kv, struct prefix_log *log);
 
 /* Walks every list and count; false when they contradict each other. For tests. */
 bool kv_cache_check(const struct kv_cache *kv);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "common/base/heap.h"
 #include "common/base/log.h"
+#include "common/base/query.h"
 #include "common/instance/inst_internal.h"
 #include "common/instance/inst_lora.h"
 #include "common/instance/inst_metrics.h"
@@ -333,6 +334,17 @@ static void reply_stopping(struct instance *in, struct http_x *x) {
     inst_reply_json(x, 503, status_msg_format_draining(&m, "The service has been stopped."));
 }
 
+/* ?prefix=EPOCH.SEQ: the changes of the prefix cache since a message before. Without it nothing is
+ * said of the cache: most who ask do not want to know. */
+static void read_prefix(const struct instance *in, struct http_x *x, struct status_msg *m) {
+    char text[64], *end;
+    const char *at = http_x_query(x);
+    if (!query_next(&at, "prefix", text, sizeof(text))) return;
+    const uint64_t epoch = strtoull(text, &end, 16);
+    const uint64_t seq = *end == '.' ? strtoull(end + 1, NULL, 10) : 0;
+    (void)engine_prefix_changes(worker_engine(in->worker), epoch, seq, &m->prefix);
+}
+
 static void reply_status(struct instance *in, struct http_x *x, int version) {
     struct engine_stats st;
     struct role_load load;
@@ -366,6 +378,7 @@ static void reply_status(struct instance *in, struct http_x *x, int version) {
     m.listened = in->dresult != NULL && dresult_out_has_listener(in->dresult);
     if (in->kv_plane != NULL) m.n_links = kv_plane_links(in->kv_plane, &m.links);
     read_adapters(in, &m);
+    if (version == 2) read_prefix(in, x, &m);
     inst_reply_json(x, 200, status_msg_format(&m, version));
     status_msg_free(&m);
 }

@@ -128,6 +128,9 @@ static const char *reason_to_decline(struct kv_lends *l, const struct infer_req 
     const struct kept_kv *k = find(l, h->req_id);
     /* The word to stop it may still be on its way. */
     if (req_set_has_older(instance_reqs(l->in), ROLE_DECODE, h->req_id, h->epoch)) return NULL;
+    const bool is_here =
+        req_set_has_older(instance_reqs(l->in), ROLE_DECODE, h->req_id, UINT32_MAX);
+    if (k == NULL && h->epoch == 0 && !is_here) return NULL; /* of a conversation's next turn */
     if (k == NULL || k->until_ms <= clock_ms()) return "nothing is kept of the request";
     if (h->epoch <= k->epoch) return "the attempt is no newer than the one that was stopped";
     return NULL;

@@ -3,7 +3,8 @@
  * elsewhere; for KV_KEEP_MS from then on, or until it was fetched, the request counts as a lease of
  * this instance, so that a drain waits for it, and its blocks, which lie in the prefix cache, are
  * lent to a linked peer that asks with the ids they stand for, the owner whose salt finds them and
- * a newer attempt of the request; so they are while it still runs. All else is declined.
+ * a newer attempt of the request; so they are while it still runs. A first attempt gets what there
+ * is: its prompt goes on behind an answer that was made here. All else is declined.
  *
  * Thread: the loop thread. */
 #ifndef BATON_INSTANCE_KV_LENDS_H

@@ -269,6 +269,7 @@ struct kv_peer { /* loop thread, but for n_lends */
     char text[48];                     /* "ok", "linking", "failed : 11" */
     char full[KV_TEXT_BYTES_MAX + 64]; /* with the reason */
     unsigned n_lends;                  /* I/O thread: fetches of its that are under way */
+    double bytes_per_s;                /* kv_peer_note_rate(); 0: nothing was sent yet */
 };
 
 struct kv_plane {

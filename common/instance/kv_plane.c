@@ -15,6 +15,9 @@
 #include "common/instance/bus.h"
 #include "common/instance/kv_link.h"
 
+enum { RATE_BYTES_MIN = 16 << 10 }; /* less says more of round trips than of the link */
+static const double RATE_KEEP = 63.0 / 64;
+
 /* ---- options */
 
 void kv_plane_opts_default(struct kv_plane_opts *o) {
@@ -259,10 +262,17 @@ size_t kv_plane_links(const struct kv_plane *kp, struct link_status **links) {
         s->ok = p->up;
         snprintf(s->text, sizeof(s->text), "%s", p->text);
         snprintf(s->server_ip, sizeof(s->server_ip), "%s", p->ip);
+        s->bytes_per_s = (uint64_t)p->bytes_per_s;
         const char *why = p->up ? NULL : strstr(p->full + strlen("failed : "), ": ");
         if (why != NULL) snprintf(s->detail, sizeof(s->detail), "%s", why + 2);
     }
     return n;
+}
+
+void kv_peer_note_rate(struct kv_peer *p, uint64_t bytes, uint64_t us) {
+    if (p == NULL || us == 0 || bytes < RATE_BYTES_MIN) return;
+    const double now = (double)bytes / ((double)us * 1e-6), kept = p->bytes_per_s * RATE_KEEP;
+    p->bytes_per_s = now > kept ? now : kept;
 }
 
 /* "ip" or "ip;port". */

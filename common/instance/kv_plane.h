@@ -100,6 +100,9 @@ bool kv_plane_is_self(const struct kv_plane *kp, const char *target);
 struct kv_peer *kv_plane_find_id(const struct kv_plane *kp, uint32_t id);
 uint32_t kv_peer_id(const struct kv_peer *p);
 bool kv_peer_up(const struct kv_peer *p);
+/* A transfer to it took so long: what the link can do is the best of the last ones, as one that
+ * waits for the prompt's computing says too little. */
+void kv_peer_note_rate(struct kv_peer *p, uint64_t bytes, uint64_t us);
 const char *kv_peer_text(
     const struct kv_peer *p); /* "ok", "linking", "failed : 11: why"; for logs and error texts */
 

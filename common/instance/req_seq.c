@@ -238,6 +238,7 @@ static enum err enter(struct req_seq *s, enum seq_kind kind, const struct infer_
         .priority = req->head.priority,
         .tenant = worker_tenant(req),
         .prefix_salt = worker_prefix_salt(s->worker, req),
+        .digest_seed = worker_digest_seed(s->worker, req),
         .lora = lora,
     };
     enum err e = ERR_OK;

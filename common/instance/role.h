@@ -3,7 +3,9 @@
  * An instance has a set of capabilities: it prefills for others, it decodes for others, or both
  * (flex, standard mode). A role (role_ops) is active as long as the set has all that it needs, so
  * one instance may serve requests alone, hand others over and take others in, at the same time.
- * Each request belongs to one role, by what it carries (role_ctl_request()).
+ * Each request belongs to one role, by what it carries (role_ctl_request()). An instance that only
+ * decodes computes prompts too, of requests whose other part is its own: a coordinator sends it
+ * those of which it holds nearly all (docs/roles.md).
  *
  * A role is a guest of the instance: weights, KV pool, sockets and links belong to the instance and
  * survive a switch; only the role's own state ends. Its requests are in the instance's set
@@ -30,8 +32,9 @@ struct req_seq;
 struct kv_commit;
 
 struct role_ops {
-    enum inst_role role;                                 /* whose requests are its own */
-    unsigned needs;                                      /* capabilities */
+    enum inst_role role; /* whose requests are its own */
+    unsigned needs;      /* capabilities */
+    unsigned own; /* also active with one of these: for requests that name the instance itself */
     enum err (*start)(void **self, struct instance *in); /* borrows all parts of in */
     /* An inference request on the business plane; body limit, stopping and model-in-path are
      * checked already. Answers x, now or later. */

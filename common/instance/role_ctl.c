@@ -41,7 +41,7 @@ enum err role_ctl_create(struct role_ctl **out, struct instance *in,
 }
 
 static bool is_wanted(const struct role_ops *ops, unsigned can) {
-    return can != 0 && (ops->needs & can) == ops->needs;
+    return can != 0 && ((ops->needs & can) == ops->needs || (ops->own & can) != 0);
 }
 
 /* Ends the roles that can does not carry, then starts those that it newly does. On an error there
@@ -98,6 +98,14 @@ static const struct role_ops *active_ops(const struct role_ctl *rc, enum inst_ro
     return NULL;
 }
 
+/* Whether a request that a coordinator sends is for the role that prefills: an instance that is no
+ * P is one for itself alone. */
+static bool prefills(const struct role_ctl *rc, struct http_x *x) {
+    const char *target = http_x_header(x, "d-target");
+    return (rc->can & CAN_PREFILL) != 0 ||
+           (target != NULL && kv_plane_is_self(instance_kv_plane(rc->in), target));
+}
+
 /* A coordinator's headers make a request one for P; without them its client wants it served. Who
  * cannot do what is asked says so itself. */
 bool role_ctl_request(const struct role_ctl *rc, struct http_x *x, const struct api_path *path,
@@ -107,7 +115,7 @@ bool role_ctl_request(const struct role_ctl *rc, struct http_x *x, const struct 
     void *self = NULL;
     const struct role_ops *ops = NULL;
     if (!of_coordinator || rc->word == ROLE_MIXED) ops = active_ops(rc, ROLE_MIXED, &self);
-    if (ops == NULL) ops = active_ops(rc, ROLE_PREFILL, &self);
+    if (ops == NULL && prefills(rc, x)) ops = active_ops(rc, ROLE_PREFILL, &self);
     if (ops == NULL) ops = active_ops(rc, ROLE_DECODE, &self);
     if (ops == NULL) return false;
     ops->on_request(self, x, path, path_model);

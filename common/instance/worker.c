@@ -108,6 +108,13 @@ uint64_t worker_prefix_salt(const struct worker *w, const struct infer_req *req)
     return siphash24(key, salt, strlen(salt));
 }
 
+uint64_t worker_digest_seed(const struct worker *w, const struct infer_req *req) {
+    uint64_t adapter = 0;
+    if (req->head.adapter != NULL) memcpy(&adapter, req->head.adapter_hash, sizeof(adapter));
+    return prefix_digest_seed(w->shared_prefixes ? "" : tenant_owner(req->head.tenant),
+                              req->head.cache_salt, adapter);
+}
+
 uint64_t worker_tenant(const struct infer_req *req) {
     uint64_t h = 0xcbf29ce484222325u; /* FNV-1a: equal numbers share, no more */
     if (req->head.tenant == NULL) return 0;

@@ -53,6 +53,8 @@ enum err worker_adapter(const struct worker *w, const struct infer_req *req, str
 /* For seq_opts.prefix_salt: the same for all requests of one owner (proto/tenant.h), another for
  * each owner; of this process alone. With shared prefixes the same for everybody. */
 uint64_t worker_prefix_salt(const struct worker *w, const struct infer_req *req);
+/* For seq_opts.digest_seed: the same on all instances. */
+uint64_t worker_digest_seed(const struct worker *w, const struct infer_req *req);
 /* For seq_opts.tenant: a number for the request's tenant; 0: nobody said. */
 uint64_t worker_tenant(const struct infer_req *req);
 /* Each step of the engine tells `m` its tokens, of prompts and made; borrowed, and outlives the

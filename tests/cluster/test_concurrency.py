@@ -52,6 +52,8 @@ def test_32_streams_at_once_equal_the_same_alone(cluster):
     for role, key in (("prefill", "p"), ("decode", "d")):
         ids = {i["id"] for i in status["instances"] if i["role"] == role}
         share = {i: sum(r[key] == i for r in crowd) for i in ids}
-        assert len(ids) == 2 and min(share.values()) >= ROUNDS * CLIENTS // 6, share
+        # who has computed a prompt gets it again, so prefill instances have what their first ones were
+        least = 1 if role == "prefill" else ROUNDS * CLIENTS // 6
+        assert len(ids) == 2 and sum(v >= least for v in share.values()) == 2, share
     assert all(i["tasks"] == i["bookedSlots"] == i["bookedBlocks"] == 0 for i in status["instances"])
     assert all(r["kvBytes"] > 0 or r["kvBlocksHeld"] == r["kvBlocks"] for r in crowd)

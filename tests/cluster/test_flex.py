@@ -137,7 +137,7 @@ def test_one_capability_goes_and_comes_back(flex, whole):
     a = post(flex.p.base, mode.path, body, headers={"req-type": "prefill", "req-id": "77", "d-target": f"127.0.0.1;{flex.p.inter_port}"})
     assert a.status == 500 and "[P Node] Send D request failed!" in a.text
     want = normal(mode.ask(whole.base, body)[2], False)
-    wait_for(lambda: flex.p.status()["linkStatus"]["peers"] == [{"target": 21, "link": "ok"}], 10 * SLOW, "linked")
+    wait_for(lambda: [(p["target"], p["link"]) for p in flex.p.status()["linkStatus"]["peers"]] == [(21, "ok")], 10 * SLOW, "linked")
     assert normal(flex.split(flex.p, flex.d, mode, body)[0].encode(), False) == want
     a = post(flex.p.mgmt, "/v1/role/flex", {"local": {**node(flex.p, 11), "p_percentage": 50}, "peers": peers})
     assert a.status == 200

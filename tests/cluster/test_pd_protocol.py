@@ -65,7 +65,7 @@ def test_headers_are_checked(hand, change, text):
 
 
 def test_decode_instances_take_no_client(hand):
-    a = post(hand.d.base, "/generate", {"inputs": "x"}, headers=hand.headers())
+    a = post(hand.d.base, "/generate", {"inputs": "x"}, headers={**hand.headers(), "d-target": f"127.0.0.1;{hand.p.inter_port}"})
     assert a.status == 400
     assert a.json["error"] == "DMI inference requests can be sent only to the prefill node or p_percentage of the flex node == 0"
 
@@ -116,6 +116,22 @@ def test_one_request(hand, whole, version, mode):
             assert [f[2] for f in frames] == list(range(len(frames))) and {f[1] for f in frames} == {0}
             said = tokens(a.json["tokens"]) + [t for f in frames for t in f[4]]
             assert len(said) == 12 and [t.finish for t in said] == [0] * 11 + [4]
+    finally:
+        listener.close()
+
+
+@pytest.mark.parametrize("mode", [BY_NAME["chat"], BY_NAME["completions_stream"]], ids=str)
+def test_a_decode_instance_computes_a_prompt_of_its_own(hand, whole, mode):
+    """A request that names the decode instance as its D, sent to itself: prompt and answer are made there, and nothing goes over the link."""
+    body = mode.body("The old woman and the fox", max_tokens=12, temperature=0.8, seed=long_seed(whole, mode, "The old woman and the fox", 12))
+    listener = Listener(hand.d.base, 2)
+    try:
+        req_id = next(hand.ids)
+        a = post(hand.d.base, mode.path, body, headers=hand.headers(req_id))
+        assert a.status == 200 and a.json["reqId"] == str(req_id) and a.json["kvBytes"] == 0, a.text
+        frames = listener.wait_end(req_id)
+        joined = a.json.get("output", "") + "".join(f[5] for f in frames)
+        assert normal(joined.encode(), keep_cached=False) == normal(mode.ask(whole.base, body)[2], keep_cached=False)
     finally:
         listener.close()
 

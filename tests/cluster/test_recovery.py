@@ -36,7 +36,7 @@ ASKED = {
 
 @pytest.fixture(scope="module")
 def cluster():
-    with Cluster(2, 2, extra=SLOWLY, coord={"pd": {"attempts_header": True}}) as c:
+    with Cluster(2, 2, extra=SLOWLY, coord={"pd": {"attempts_header": True, "local_prefill_max": 0, "prefill_queue_max": 0}}) as c:
         yield c
 
 

@@ -29,6 +29,9 @@ def serve_as(cluster, n_p, n_d):
     wait_for(lambda: len(cluster.serving("prefill")) == n_p and len(cluster.serving("decode")) == n_d, READY_S, f"{n_p} P and {n_d} D serve")
 
 
+IN_TURN = {"pd": {"routing": "reference"}}  # equals take turns, however fast each has measured itself to be on a busy machine
+
+
 def flows(cluster, n=8):
     """Requests are answered, and every instance that has a role is used."""
     bodies = [BY_NAME["completions"].body(made_up_ids(40, 80000 + i), max_tokens=12) for i in range(n)]
@@ -42,7 +45,7 @@ def flows(cluster, n=8):
 # ---- changes at run time
 @pytest.fixture(scope="module")
 def four():
-    with Cluster(2, 2) as c:
+    with Cluster(2, 2, coord=IN_TURN) as c:
         yield c
 
 
@@ -168,7 +171,7 @@ def test_a_role_for_a_while(four):
 
 
 def test_the_last_of_a_role_needs_force():
-    with Cluster(1, 1) as c:
+    with Cluster(1, 1, coord=IN_TURN) as c:
         p = c.serving("prefill")[0]
         a = post(c.mgmt, "/v1/instances/role", {"id": p, "role": "decode"})
         assert a.status == 409 and a.json["error"] == f'instance {p} is the last prefill instance; "force": true switches it all the same'
@@ -304,7 +307,7 @@ def test_a_role_is_taken_at_once_and_linked_in_the_background(lone):
 
 
 def test_a_busy_instance_keeps_its_role_unless_forced():
-    with Cluster(1, 1, coord={"controller": {"enabled": True}}) as c:
+    with Cluster(1, 1, coord={"controller": {"enabled": True}, **IN_TURN}) as c:
         s = Stream(c.base, "/v1/completions", {"model": "fable", "prompt": [5], "max_tokens": 400, "ignore_eos": True, "stream": True, "temperature": 0})
         s.read_until(2)
         d, body = c.decodes[0], {"local": node(2, c.decodes[0].inter_port), "peers": [node(1, c.prefills[0].inter_port)]}
@@ -323,7 +326,7 @@ def test_a_busy_instance_keeps_its_role_unless_forced():
 
 # ---- who is there
 def test_instances_announce_themselves():
-    with Cluster(1, 1, register=True, coord={"pd": {"register_lease_s": 4}}) as c:  # instances renew every 3 s
+    with Cluster(1, 1, register=True, coord={"pd": {"register_lease_s": 4, **IN_TURN["pd"]}}) as c:  # instances renew every 3 s
         assert {i["source"] for i in c.status()["instances"]} == {"registered"}
         assert c.prefills[0].status()["service"]["currentRole"] == "prefill"  # each begins as what its program is named
         flows(c, 1)
@@ -339,7 +342,7 @@ def test_instances_announce_themselves():
 
 def test_who_registers_keeps_the_role_of_its_program():
     """Two decode instances are there long before the prefill instance: neither becomes it, though the ratio asks for one of each."""
-    c = Cluster(1, 2, register=True)
+    c = Cluster(1, 2, register=True, coord=IN_TURN)
     try:
         for d in (c.coordinator, *c.decodes):
             d.start()
@@ -359,7 +362,7 @@ def test_who_registers_keeps_the_role_of_its_program():
 
 
 def test_readiness_names_what_is_missing():
-    c = Cluster(1, 1)
+    c = Cluster(1, 1, coord=IN_TURN)
     try:
         c.coordinator.start()
         wait_for(lambda: _answers(c), READY_S, "the coordinator answers")
@@ -406,7 +409,7 @@ def other_model(tmp_path_factory):
 @pytest.mark.parametrize("what,extra", [("model hash", None), ("block tokens", {"BackendConfig": {"ScheduleConfig": {"cacheBlockSize": 32}}})])
 def test_instances_that_do_not_fit_are_refused_at_hello(other_model, what, extra):
     """Both ends, readiness, the cluster status and batonctl name both values."""
-    c = Cluster(1, 1)
+    c = Cluster(1, 1, coord=IN_TURN)
     other = {"maxSeqLen": 512, "maxInputTokenLen": 511, "ModelConfig": [{"modelName": "fable", "worldSize": 1, "modelWeightPath": other_model}]}
     c.decodes[0].conf = merge(c.decodes[0].conf, extra or {"BackendConfig": {"ModelDeployConfig": other}})
     try:

@@ -24,9 +24,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     require(l.n_chars <= 4 * size); /* a token id takes a byte at least, and counts for four */
     require(path->stream != API_STREAM_NEVER || !l.stream);
     require(path->stream != API_STREAM_ALWAYS || l.stream);
+    require(l.input_bytes == 0 || l.input_bytes < size);
+    require(l.priority <= PRIORITY_LAST);
     struct body_look tree;
-    if (body_tree(&tree, path, (const char *)data + 1, size - 1))
+    if (body_tree(&tree, path, (const char *)data + 1, size - 1)) {
+        tree.input = l.input;
+        tree.input_bytes = l.input_bytes;
+        tree.before_input = l.before_input;
         require(memcmp(&l, &tree, sizeof(l)) == 0);
+    }
     size_t n = strlen(l.client_id);
     require(n == 0 || body_id_ok(l.client_id, n));
     return 0;

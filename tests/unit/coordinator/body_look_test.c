@@ -173,6 +173,10 @@ static void compare(const char *body, size_t n) {
             assert_true(a.client_id[0] == 0 || body_id_ok(a.client_id, strlen(a.client_id)));
             continue;
         }
+        assert_true(a.input_bytes == 0 || (a.input > body && a.input + a.input_bytes <= body + n));
+        b.input = a.input;
+        b.input_bytes = a.input_bytes;
+        b.before_input = a.before_input;
         if (memcmp(&a, &b, sizeof(a)) != 0)
             fail_msg("%s: %.*s\n%d %d %d %zu %s %u %u\n%d %d %d %zu %s %u %u", path->path, (int)n,
                      body, a.is_object, a.has_input, a.stream, a.n_chars, a.client_id, a.n_prompts,

@@ -98,7 +98,21 @@ static void tree_work(struct body_look *out, const struct json_value *root) {
     if (out->new_tokens_max > PROMPT_TOKENS_MAX) out->new_tokens_max = PROMPT_TOKENS_MAX;
 }
 
-/* False: no JSON, and *out says no more than that. */
+static unsigned tree_priority(const struct json_value *o, const struct api_path *path) {
+    int64_t v;
+    struct json_value *text;
+    if (json_get_i64(o, "priority", &v) != JSON_OK) {
+        char word[32] = "";
+        if (json_get(o, "priority", &text) == JSON_OK && json_is(text, json_type_double))
+            (void)json_literal(word, sizeof(word), text);
+        if (word[0] == 0 || strpbrk(word, ".eE") != NULL) return 0;
+        v = word[0] == '-' ? -1 : INT64_MAX; /* an integer of more than 64 bits */
+    }
+    if (v == 0) return path->errors == API_ERRORS_V1 ? 1 : 0;
+    return v < 0 ? 1 : v < 5 ? (unsigned)v : 5;
+}
+
+/* False: no JSON, and *out says no more than that. What the input's bytes are is not compared. */
 static bool body_tree(struct body_look *out, const struct api_path *path, const char *body,
                       size_t n) {
     struct json_value *root = NULL, *v;
@@ -120,6 +134,10 @@ static bool body_tree(struct body_look *out, const struct api_path *path, const 
             out->n_prompts = tree_prompts(v);
         }
         tree_work(out, root);
+        struct json_value *params = NULL;
+        if (json_get(root, "parameters", &params) != JSON_OK) json_get(root, "options", &params);
+        out->priority = tree_priority(root, path);
+        if (out->priority == 0) out->priority = tree_priority(params, path);
         const char *member = tree_id_of(path);
         if (member != NULL && json_get_str(root, member, &id, &id_len) == JSON_OK &&
             body_id_ok(id, id_len)) {

@@ -196,7 +196,7 @@ static void even_cluster(struct cluster *c, size_t n_p, size_t n_d, bool few) {
     memcpy(c->conf.coefficients, reference, sizeof(reference));
     c->n_p = n_p;
     c->n_d = n_d;
-    c->demand = (struct demand){1, 1, 2, 32};
+    c->demand = (struct demand){.prompts = 1, .slots = 1, .blocks = 2, .prompt_tokens = 32};
     for (size_t i = 0; i < n_p; i++)
         c->p[i] = (struct inst_view){.id = 1 + (uint32_t)i, .open = true, .peers = c->p_peers[i]};
     for (size_t j = 0; j < n_d; j++)

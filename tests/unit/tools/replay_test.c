@@ -187,7 +187,8 @@ static void what_is_no_recording_is_refused(void **state) {
     is_wrong(START ASKED("0", "{}"), "id must be the number of a request");
     is_wrong(START ASKED("18446744073709551616", "{}"), "id must be the number of a request");
     is_wrong(START ASKED("1", "{}") ASKED("1", "{}"), "line 3: id 1 is that of a request before");
-    is_wrong(START DECIDED("1", "[2,2]"), "choice must be");
+    is_wrong(START DECIDED("1", "[1,1]"), "choice must be");
+    is_wrong(START DECIDED("1", "[3,2]"), "choice must be");
     is_wrong(START DECIDED("1", "[1]"), "choice must be");
     is_wrong(START FIRST("1", "x", "1"), "seed must be");
     is_wrong(START TOKENS("1", "1,,2"), "tokens must be");

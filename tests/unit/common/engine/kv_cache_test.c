@@ -153,7 +153,7 @@ static void test_alloc_and_refs(void **state) {
 /* Publishes n blocks of ids and gives them back. */
 static void put(struct kv_cache *kv, uint64_t salt, const int32_t *ids, int n) {
     int32_t blocks[16];
-    uint64_t chain = 0;
+    struct kv_chain chain = {0};
     int bt = kv_cache_shape(kv)->block_tokens;
     assert_true(kv_blocks_alloc(kv, blocks, n));
     for (int i = 0; i < n; i++) kv_prefix_publish(kv, salt, &chain, ids + i * bt, blocks[i]);
@@ -161,10 +161,11 @@ static void put(struct kv_cache *kv, uint64_t salt, const int32_t *ids, int n) {
 }
 static int found(struct kv_cache *kv, uint64_t salt, const int32_t *ids, int n) {
     int32_t blocks[16];
-    uint64_t chain;
+    struct kv_chain chain = {0};
     int hits = kv_prefix_lookup(kv, salt, ids, n, blocks, &chain);
     kv_blocks_unref(kv, blocks, hits);
-    assert_true((chain == 0) == (hits == 0));
+    assert_true((chain.mark == 0) == (hits == 0));
+    assert_int_equal(chain.depth, hits);
     return hits;
 }
 
@@ -203,7 +204,7 @@ static void test_eviction_order(void **state) {
                      2); /* the tail goes first, and what is left is still of use */
     kv_blocks_unref(kv, blocks, 1);
     /* in use is never evicted: hold a, take all others */
-    uint64_t chain;
+    struct kv_chain chain = {0};
     int32_t held[3];
     assert_int_equal(kv_prefix_lookup(kv, 0, a, 3, held, &chain), 3);
     assert_true(kv_blocks_alloc(kv, blocks, 3));
@@ -261,7 +262,8 @@ static void test_random_run(void **state) {
             u->n = 0;
         } else {
             int n = 1 + RND(LEN_MAX);
-            uint64_t chain, salt = (uint64_t)RND(2);
+            struct kv_chain chain = {0};
+            const uint64_t salt = (uint64_t)RND(2);
             for (int i = 0; i < n * BT; i++) u->ids[i] = RND(2); /* few contents, many meetings */
             int hit = kv_prefix_lookup(kv, salt, u->ids, n, u->blocks, &chain);
             for (int i = 0; i < hit; i++) {

@@ -1,0 +1,236 @@
+/* route: the four parts of a cost, and the pair with the least. */
+#include "coordinator/route.h"
+
+#include <math.h>
+
+static const double OVER_TARGET = 3; /* so many times more counts time beyond the target */
+static const double FETCH_S = 0.002; /* to ask for blocks, beside their bytes */
+static const double SAME = 0.02;     /* costs so near, or half a millisecond, are the same */
+static const double SAME_S = 0.0005;
+static const double BESIDE = 4.0 / 3; /* a prompt beside sequences has most of a step, not all */
+
+static double more_than(double x, double least) {
+    return x > least ? x : least;
+}
+
+/* ---- the parts */
+
+static double compute_s(const struct inst_view *v, double tokens) {
+    return v->start_s + v->token_s * more_than(tokens, 1);
+}
+
+static double rate_to(const struct inst_view *p, uint32_t d_id) {
+    for (size_t i = 0; p->peer_rate != NULL && i < p->n_peers; i++)
+        if (p->peers[i] == d_id) return p->peer_rate[i];
+    return 0;
+}
+
+/* Seconds for the KV of so many tokens; 0: unknown, which is taken for nothing. */
+static double move_s(const struct schedule_conf *c, double rate, double tokens) {
+    return rate > 0 && tokens > 0 ? tokens * c->kv_token_bytes / rate : 0;
+}
+
+/* The prompt at P: with what it has itself, or with what a D gives back to it. */
+static void prompt_at(struct route_cost *out, const struct schedule_conf *c,
+                      const struct inst_view *p, const struct inst_view *d, size_t n_d,
+                      const struct demand *demand) {
+    const double n = (double)demand->prompt_tokens;
+    out->from = n_d;
+    out->computed = more_than(n - p->cached, 1);
+    double best = compute_s(p, out->computed);
+    for (size_t i = 0; demand->whole && i < n_d; i++) {
+        if (d[i].cached <= p->cached || d[i].id == p->id || !schedule_linked(p, &d[i])) continue;
+        const double rest = more_than(n - d[i].cached, 1);
+        const double s =
+            FETCH_S + move_s(c, rate_to(p, d[i].id), d[i].cached - p->cached) + compute_s(p, rest);
+        if (s >= best) continue;
+        best = s;
+        out->from = i;
+        out->computed = rest;
+    }
+    out->prompt_s = best;
+}
+
+/* Layers go while later ones are computed: what is left over is waited for. */
+static double link_s(const struct schedule_conf *c, const struct inst_view *p,
+                     const struct inst_view *d, const struct demand *demand, double computing_s) {
+    const double all = move_s(c, rate_to(p, d->id), (double)demand->prompt_tokens - d->cached);
+    return more_than(all - computing_s, 0);
+}
+
+static double decode_s(const struct schedule_conf *c, const struct inst_view *d,
+                       const struct demand *demand) {
+    const double n = more_than(demand->new_tokens, 1);
+    double step = d->step_s;
+    if (c->token_target_s > 0) step += OVER_TARGET * more_than(step - c->token_target_s, 0);
+    return n * (step + (double)d->n_decoding * d->step_more_s);
+}
+
+static double shortage_s(const struct inst_view *d, const struct demand *demand,
+                         double decoding_s) {
+    const double booked = (double)d->blocks_booked + (double)demand->blocks;
+    const double missing = booked - (double)d->blocks_total;
+    if (missing <= 0 || demand->blocks == 0 || d->blocks_total == 0) return 0;
+    return decoding_s * fmin(missing / (double)demand->blocks, 1);
+}
+
+void route_cost_of(struct route_cost *out, const struct schedule_conf *c, const struct inst_view *p,
+                   const struct inst_view *d, size_t n_d, const struct inst_view *at,
+                   const struct demand *demand) {
+    *out = (struct route_cost){.from = n_d};
+    if (p == NULL) {
+        out->computed = more_than((double)demand->prompt_tokens - at->cached, 1);
+        const double s = compute_s(at, out->computed) * (at->n_decoding > 0 ? BESIDE : 1);
+        /* and those that decode there get on so much slower meanwhile */
+        out->prompt_s = at->queue_s + s + s * (double)at->n_decoding;
+    } else {
+        prompt_at(out, c, p, d, n_d, demand);
+        out->link_s = p->id == at->id ? 0 : link_s(c, p, at, demand, out->prompt_s);
+        out->prompt_s += p->queue_s;
+    }
+    out->decode_s = decode_s(c, at, demand);
+    out->shortage_s = shortage_s(at, demand, out->decode_s);
+}
+
+static double sum_of(const struct schedule_conf *c, const struct route_cost *r) {
+    return c->weights[0] * r->prompt_s + c->weights[1] * r->link_s + c->weights[2] * r->decode_s +
+           c->weights[3] * r->shortage_s;
+}
+
+/* ---- the pick */
+
+struct pick {
+    const struct schedule_conf *c;
+    const struct inst_view *p, *d;
+    size_t n_p, n_d;
+    const struct demand *demand;
+    uint32_t avoid_p, avoid_d;
+    bool busy; /* every P has prefill_queue_max prompts or more */
+};
+
+static bool p_can(const struct pick *k, size_t i) {
+    return k->p[i].id != k->avoid_p &&
+           schedule_has_room(k->c, &k->p[i], k->demand->prompts, k->demand->blocks);
+}
+
+static bool d_can(const struct pick *k, size_t j) {
+    return k->d[j].id != k->avoid_d &&
+           schedule_has_room(k->c, &k->d[j], k->demand->slots, k->demand->blocks);
+}
+
+/* Whether d[j] computes the prompt itself: it has nearly all, or it is idle where others are not.
+ */
+static bool may_be_alone(const struct pick *k, size_t j) {
+    const struct inst_view *v = &k->d[j];
+    if (!k->demand->whole || !v->computes || v->id == k->avoid_p) return false;
+    const double rest = more_than((double)k->demand->prompt_tokens - v->cached, 1);
+    if (v->cached > 0 && rest <= k->c->local_tokens_max) return true;
+    return k->busy && v->n_decoding == 0 && v->n_prompts == 0;
+}
+
+/* Calls fn for every pair; i == n_p: d alone. */
+typedef void pair_fn(struct pick *k, size_t i, size_t j, const struct route_cost *r, double cost,
+                     void *arg);
+static void for_each_pair(struct pick *k, pair_fn *fn, void *arg) {
+    struct route_cost r;
+    for (size_t j = 0; j < k->n_d; j++) {
+        if (!d_can(k, j)) continue;
+        for (size_t i = 0; i <= k->n_p; i++) {
+            const bool alone = i == k->n_p;
+            if (alone ? !may_be_alone(k, j) : !p_can(k, i) || !schedule_linked(&k->p[i], &k->d[j]))
+                continue;
+            route_cost_of(&r, k->c, alone ? NULL : &k->p[i], k->d, k->n_d, &k->d[j], k->demand);
+            fn(k, i, j, &r, sum_of(k->c, &r), arg);
+        }
+    }
+}
+
+static void take_least(struct pick *k, size_t i, size_t j, const struct route_cost *r, double cost,
+                       void *arg) {
+    double *least = arg;
+    (void)k, (void)i, (void)j, (void)r;
+    if (cost < *least) *least = cost;
+}
+
+struct best {
+    double most; /* that still counts as the least */
+    bool found;
+    size_t i, j;
+    struct pair_choice choice;
+};
+
+/* Among those that cost the same: one alone before a pair, then P's turn, then the D that has more
+ * of the prompt, then the one that the reference would take. */
+static bool is_better(const struct pick *k, const struct best *b, size_t i, size_t j) {
+    if (!b->found) return true;
+    if ((i == k->n_p) != (b->i == k->n_p)) return i == k->n_p;
+    if (i != b->i && k->p[i].pass != k->p[b->i].pass) return k->p[i].pass < k->p[b->i].pass;
+    if (i != b->i) return k->p[i].id < k->p[b->i].id;
+    if (k->d[j].cached != k->d[b->j].cached) return k->d[j].cached > k->d[b->j].cached;
+    return schedule_decode_cmp(k->c, &k->d[j], &k->d[b->j]) < 0;
+}
+
+static void take_best(struct pick *k, size_t i, size_t j, const struct route_cost *r, double cost,
+                      void *arg) {
+    struct best *b = arg;
+    if (cost > b->most || !is_better(k, b, i, j)) return;
+    const bool alone = i == k->n_p;
+    b->found = true;
+    b->i = i;
+    b->j = j;
+    b->choice =
+        (struct pair_choice){.p = i,
+                             .d = j,
+                             .alone = alone,
+                             .kv_at = r->from < k->n_d ? k->d[r->from].id : 0,
+                             .computed = r->computed,
+                             .prompt_s = r->prompt_s - (alone ? k->d[j].queue_s : k->p[i].queue_s)};
+}
+
+static struct pick pick_of(const struct schedule_conf *c, const struct inst_view *p, size_t n_p,
+                           const struct inst_view *d, size_t n_d, const struct demand *demand) {
+    struct pick k = {.c = c, .p = p, .n_p = n_p, .d = d, .n_d = n_d, .demand = demand};
+    k.busy = c->prefill_queue_max > 0;
+    for (size_t i = 0; i < n_p; i++)
+        k.busy = k.busy && (!p[i].open || p[i].n_prompts >= c->prefill_queue_max);
+    return k;
+}
+
+static bool is_known(const struct inst_view *v, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (v[i].open && !(v[i].token_s > 0 && v[i].step_s > 0)) return false;
+    return n > 0;
+}
+
+bool route_pick(struct pair_choice *out, const struct schedule_conf *c, const struct inst_view *p,
+                size_t n_p, const struct inst_view *d, size_t n_d, const struct demand *demand,
+                uint32_t avoid_p, uint32_t avoid_d, bool *known) {
+    struct pick k = pick_of(c, p, n_p, d, n_d, demand);
+    double least = INFINITY;
+    k.avoid_p = avoid_p;
+    k.avoid_d = avoid_d;
+    *known = is_known(p, n_p) && is_known(d, n_d);
+    if (!*known) return false;
+    for_each_pair(&k, take_least, &least);
+    if (!(least < INFINITY)) return false;
+    struct best b = {.most = least + more_than(SAME_S, SAME * least)};
+    for_each_pair(&k, take_best, &b);
+    *out = b.choice;
+    return b.found;
+}
+
+static void take_first_token(struct pick *k, size_t i, size_t j, const struct route_cost *r,
+                             double cost, void *arg) {
+    double *least = arg;
+    (void)k, (void)i, (void)j, (void)cost;
+    if (r->prompt_s + r->link_s < *least) *least = r->prompt_s + r->link_s;
+}
+
+double route_first_token_s(const struct schedule_conf *c, const struct inst_view *p, size_t n_p,
+                           const struct inst_view *d, size_t n_d, const struct demand *demand) {
+    struct pick k = pick_of(c, p, n_p, d, n_d, demand);
+    double least = INFINITY;
+    if (!is_known(p, n_p) || !is_known(d, n_d)) return 0;
+    for_each_pair(&k, take_first_token, &least);
+    return least < INFINITY ? least : 0;
+}

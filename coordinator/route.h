@@ -1,0 +1,40 @@
+/* route: which pair answers a request soonest, by what instances have measured and by which of them
+ * has its beginning computed already (cluster-api 8.4). The policy POLICY_COST of schedule.h. Pure.
+ *
+ * The cost of a pair is a time in seconds, a sum of four parts, each with its weight:
+ *
+ *   prompt    what waits in front of it, and what of the prompt has to be computed: there, or
+ *             behind blocks that another decode instance has and gives back
+ *   link      what of the KV has to go to the decode instance after the prompt is computed
+ *   decode    its tokens, by the step of a batch with one more, and what that step takes longer for
+ *             the sequences that are in it; time beyond the target for a token counts four times
+ *   shortage  the part of its blocks that is not free, as so much of an answer's time
+ *
+ * A decode instance that has nearly all of a prompt computes the rest itself, beside what it
+ * decodes, when that costs no more: then the pair is that instance alone. */
+#ifndef BATON_COORDINATOR_ROUTE_H
+#define BATON_COORDINATOR_ROUTE_H
+
+#include "coordinator/schedule.h"
+
+struct route_cost {
+    double prompt_s, link_s, decode_s, shortage_s; /* without weights */
+    double computed;                               /* tokens of the prompt that are computed */
+    size_t from; /* index of the D that gives blocks back; n_d: none does */
+};
+
+/* Of p and d: views that are linked. Where p is NULL d computes the prompt itself. */
+void route_cost_of(struct route_cost *out, const struct schedule_conf *c, const struct inst_view *p,
+                   const struct inst_view *d, size_t n_d, const struct inst_view *at,
+                   const struct demand *demand);
+/* As schedule_pick(). What is not known of any instance is left to POLICY_LOAD_BALANCE: false with
+ * *known false. */
+bool route_pick(struct pair_choice *out, const struct schedule_conf *c, const struct inst_view *p,
+                size_t n_p, const struct inst_view *d, size_t n_d, const struct demand *demand,
+                uint32_t avoid_p, uint32_t avoid_d, bool *known);
+
+/* Seconds until the first token of a request that comes now, at the best pair; 0: nobody knows. */
+double route_first_token_s(const struct schedule_conf *c, const struct inst_view *p, size_t n_p,
+                           const struct inst_view *d, size_t n_d, const struct demand *demand);
+
+#endif
