@@ -74,6 +74,7 @@ struct coordinator {
     uint64_t received_seen; /* by the last GET /recvs_info */
     struct perf_msg perf;   /* what the instances have measured, together */
     bool stopping, leaving;
+    struct service *service; /* NULL: no service manager listens */
     struct loop_timer *stop_timer;
     uint64_t stop_until_ms;
 };

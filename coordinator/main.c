@@ -18,6 +18,7 @@
 #include "coordinator/alarms.h"
 #include "coordinator/console.h"
 #include "coordinator/coord_metrics.h"
+#include "common/net/service.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/ha.h"
 #include "coordinator/lora.h"
@@ -116,6 +117,7 @@ static void on_term(void *arg) {
     }
     log_info("stop", "event=draining");
     co->stopping = true;
+    service_look(co->service);
     for (int i = 0; i < co->n_listeners; i++)
         if (co->listeners[i].planes & PLANE_DATA) http_server_leave(co->listeners[i].server);
     co->stop_until_ms = clock_ms() + (uint64_t)co->conf.stop_drain_timeout_s * 1000;
@@ -127,6 +129,23 @@ static void on_term(void *arg) {
 static void on_hup(void *arg) {
     struct coordinator *co = arg;
     cred_watch_now(co->creds);
+    service_reloaded(co->service);
+}
+
+/* For the service manager: ready as soon as it listens, since instances may come later. */
+static enum service_state how_it_stands(void *arg, char text[SERVICE_TEXT_BYTES]) {
+    const struct coordinator *co = arg;
+    if (co->stopping) {
+        struct relay_counts n;
+        relay_counts(co->relays, &n);
+        snprintf(text, SERVICE_TEXT_BYTES, "stopping: %zu requests are left", n.in_flight);
+        return SERVICE_STOPPING;
+    }
+    if (controller_serves(co))
+        snprintf(text, SERVICE_TEXT_BYTES, "serves with %zu instances", co->reg.n);
+    else
+        snprintf(text, SERVICE_TEXT_BYTES, "%s", coord_not_ready(co));
+    return SERVICE_READY;
 }
 
 /* A TLS connection takes 26 KB however idle it is, a plain one under 3 KB. */
@@ -256,6 +275,7 @@ static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {
     warn_of_registering(&co->conf);
     if ((e = open_kept(co, eb)) != ERR_OK) return e;
     if ((e = open_listeners(co, eb)) != ERR_OK) return e;
+    if ((e = service_start(&co->service, co->loop, how_it_stands, co, eb)) != ERR_OK) return e;
     if (co->ha == NULL) return controller_start(co, eb);
     if ((e = controller_check(co, eb)) != ERR_OK) return e;
     return ha_start(co, eb);
@@ -263,6 +283,7 @@ static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {
 
 static void coordinator_close(struct coordinator *co) {
     loop_timer_stop(&co->stop_timer);
+    service_stop(&co->service);
     if (co->relays != NULL) relay_abort_all(co->relays, 503, "The service has been stopped.");
     recorder_close(&co->recorder); /* what follows is no fault */
     controller_stop(co);

@@ -50,7 +50,8 @@ $(BUILD)/facts.o: $(BUILD)/facts.c
 	@$(CC) $(STRICT) $(CFLAGS) $(SAN) -c -o $@ $<
 O_FACTS := $(BUILD)/facts.o
 
-# the daemons
+# the daemons: what the loader has filled in is not writable afterwards; no number that depends on the folder of the build
+$(BUILD)/bin/%: private LDFLAGS += -Wl,-z,relro -Wl,-z,now -Wl,--build-id=none
 $(eval $(call link_rule,$(BUILD)/bin/coordinator,$(call obj,coordinator/main) $(O_FACTS) $(O_COORD),$(LIBS_COORD)))
 $(eval $(call link_rule,$(BUILD)/bin/prefill,$(call obj,prefill/main) $(O_FACTS) $(O_ROLES),$(LIBS_ALL)))
 $(eval $(call link_rule,$(BUILD)/bin/decode,$(call obj,decode/main) $(O_FACTS) $(O_ROLES),$(LIBS_ALL)))

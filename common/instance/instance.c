@@ -19,6 +19,7 @@
 #include "common/instance/inst_pack.h"
 #include "common/instance/inst_routes.h"
 #include "common/net/http_gate.h"
+#include "common/net/service.h"
 
 enum {
     CONTROL_CONNS_MAX = 128, /* of each plane but the business plane */
@@ -222,13 +223,37 @@ void inst_on_loaded(struct instance *in) {
 }
 
 static void on_term(void *arg) {
-    inst_stop_by_signal(arg);
+    struct instance *in = arg;
+    inst_stop_by_signal(in);
+    service_look(in->service);
 }
 
 /* Certificates and API keys anew. What is wrong leaves what is in force as it is. */
 static void on_hup(void *arg) {
     struct instance *in = arg;
     cred_watch_now(in->creds);
+    service_reloaded(in->service);
+}
+
+/* For the service manager: ready when the model is loaded, whatever the cluster makes of it. */
+static enum service_state how_it_stands(void *arg, char text[SERVICE_TEXT_BYTES]) {
+    struct instance *in = arg;
+    struct load_state l;
+    struct role_load load;
+    if (in->stopping || in->closing) {
+        req_set_load(in->reqs, ROLE_NONE, &load);
+        snprintf(text, SERVICE_TEXT_BYTES, "stopping: %u requests are left",
+                 load.waiting + load.running + load.leases);
+        return SERVICE_STOPPING;
+    }
+    if (!in->loaded) {
+        if (inst_load_state(&in->loader, &l))
+            snprintf(text, SERVICE_TEXT_BYTES, "loading %s: %d%%", l.what, l.percent);
+        return SERVICE_STARTING;
+    }
+    snprintf(text, SERVICE_TEXT_BYTES, "%s: serves %.64s",
+             inst_role_name(role_ctl_role(in->role_ctl)), in->conf.model_name);
+    return SERVICE_READY;
 }
 
 /* Descriptors for the connections of the business plane, beside those of everything else. */
@@ -285,11 +310,12 @@ static enum err instance_open(struct instance *in, struct errbuf *eb) {
     if ((e = open_listeners(in, eb)) != ERR_OK) return e;
     if ((e = inst_load_start(in)) != ERR_OK)
         return err_set(eb, e, "cannot start loading: %s", err_text(e));
-    return ERR_OK;
+    return service_start(&in->service, in->loop, how_it_stands, in, eb);
 }
 
 static void instance_close(struct instance *in) {
     in->closing = true;
+    service_stop(&in->service);
     inst_stop_bound();
     inst_register_stop(in);
     inst_stop_fini(in);

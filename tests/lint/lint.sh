@@ -27,4 +27,7 @@ echo "lint: cppcheck"
 git ls-files '*.c' | grep -v '^tests/' | xargs cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr \
     --suppress=missingIncludeSystem --suppress=normalCheckLevelMaxBranches --suppress=invalidPointerCast \
     --suppress=invalidFunctionArg --suppress=autoVariables:common/text/jinja_parse.c --error-exitcode=1 -I. -j"$jobs" -D__x86_64__
+# what is built above, stripped
+echo "lint: the package"
+lintian --allow-root --fail-on error,warning "$(DEB_COMPRESSION=none tools/package/deb.sh build-lint-gcc)"
 echo "lint: ok"

@@ -44,6 +44,15 @@ static const struct cli_option leave[] = {
     END};
 static const struct cli_option plan[] = {
     {"--dry-run", NULL, NULL, "nothing else: it never changes anything"}, END};
+static const struct cli_option upgrade[] = {
+    {"--rolling", NULL, NULL, "one by one: the way there is"},
+    {"--run", NULL, "COMMAND",
+     "restarts the instance of $BATON_NAME, $BATON_ROLE, $BATON_ADDRESS and $BATON_MANAGEMENT; a "
+     "shell runs it"},
+    {"--timeout", NULL, "SECONDS", "for draining, and for serving again (default: 900)"},
+    {"--force", NULL, NULL,
+     "also the last instance of its role: its requests wait or end meanwhile"},
+    END};
 static const struct cli_option watch[] = {
     {"--every", NULL, "SECONDS", "between two looks (default: 2)"},
     {"--count", NULL, "N", "so many looks (default: until it is ended)"},
@@ -96,6 +105,10 @@ const struct ctl_command ctl_commands[] = {
      join, 1, 1, 0, ctl_cmd_join, ""},
     {"leave", "NAME", "drains it, waits until it is empty, and forgets it", leave, 1, 1, 0,
      ctl_cmd_leave, NULL},
+    {"upgrade", "[NAME...]",
+     "restarts instances (default: all) with a command, one by one, each drained before and waited "
+     "for afterwards",
+     upgrade, 0, CTL_ARGS_MAX, 0, ctl_cmd_upgrade, NULL},
     {"reload", "[NAME]",
      "reads certificates, keys and the rank table again: of the coordinator, or of an instance",
      NULL, 0, 1, 0, ctl_cmd_reload, NULL},
