@@ -85,7 +85,7 @@ struct instance {
     struct http_x *stop_x;
     uint64_t stop_deadline_ms; /* 0: none */
     uint64_t stop_heard_ms;    /* somebody took the results then */
-    struct service *service; /* NULL: no service manager listens */
+    struct service *service;   /* NULL: no service manager listens */
     struct loop_timer *stop_timer;
     struct http_client *client; /* for registering */
     struct loop_timer *register_timer;

@@ -270,6 +270,11 @@ def test_join_and_leave(tmp_path):
              "--management-ip-address=127.0.0.1", f"--inter-comm-port={kv}", "--kv-cache-mib=48", "--instance-name=guest", "--max-seq-len=4096",
              "--max-input-token-len=4095"], cwd=ROOT, stderr=subprocess.DEVNULL))
         stack.callback(own.terminate)
+
+        def answers():
+            with contextlib.suppress(OSError):
+                return get(f"http://127.0.0.1:{mgmt}", "/v2/health/live").status == 200
+        wait_for(answers, READY_S, "it answers: who does not within a lease is forgotten")
         r = s.ctl("join", f"127.0.0.1:{mgmt}", "--port", str(business), "--kv-port", str(kv), "--role", "decode")
         assert r.returncode == 0, r.stderr
 

@@ -15,7 +15,7 @@ allowed() {
     common/instance) echo "proto common/base common/net common/grpc common/text common/engine common/guide common/endpoint" ;;
     prefill | decode) echo "proto common/base common/net common/grpc common/text common/engine common/guide common/endpoint common/instance" ;;
     coordinator) echo "proto common/base common/net common/grpc" ;;
-    tools) echo "proto common/base common/net" ;;
+    tools | tools/ctl | tools/load) echo "proto common/base common/net" ;;
     *) echo "?" ;;
     esac
 }
@@ -26,6 +26,7 @@ for f in $(git ls-files '*.c' '*.h' | grep -v '^tests/'); do
     dir=$(dirname "$f")
     ok=" $dir $(allowed "$dir") "
     case $f in prefill/main.c | decode/main.c) ok="$ok prefill decode " ;; esac
+    case $f in tools/baton_bench.c) ok="$ok tools/load " ;; esac
     case $f in tools/openapi_gen.c) ok="$ok common/endpoint " ;; esac # the rows of the parameters, which are data
     case $f in tools/proto_gen.c) ok="$ok common/grpc " ;; esac # the form of the tables that it writes
     case $f in tools/replay*) ok="$ok coordinator " ;; esac # takes its decisions again: the pure function, the events of a recording
@@ -53,7 +54,7 @@ listed="$listed|(arpa/inet|sys/(stat|types|random|resource|file))\\.h"
 only 'event2/.*' "common/net/loop.c"
 only 'curl/.*' "common/net/http_client.c"
 only 'nghttp2/.*' "common/net/h2_priv.h"
-only 'zlib\.h' "common/grpc/grpc_inflate.c"
+only 'zlib\.h' "common/grpc/grpc_inflate.c tools/load/load_source.c"
 only 'nanomsg/.*' "common/instance/bus.c"
 only 'cblas\.h' "common/engine/kernels_openblas.c"
 only 'dlfcn\.h' "common/engine/kernels_openblas.c"
@@ -73,14 +74,17 @@ only '(cpuid|sys/syscall)\.h' "common/engine/kernels_cpu.c"
 
 # the system: sockets, descriptors, memory, signals
 only 'sys/epoll\.h' "common/net/loop.c"
-only '(sys/socket|netinet/(in|tcp))\.h' "common/net/sock_io.c common/net/http_server.c common/net/h1.c common/net/http_gate.c common/net/tls_session.c common/instance/bus.c common/instance/kv_listener.c"
+only '(sys/socket|netinet/(in|tcp))\.h' "common/net/sock_io.c common/net/http_server.c common/net/h1.c common/net/http_gate.c common/net/tls_session.c common/instance/bus.c common/instance/kv_listener.c common/net/service.c tools/ctl/ctl_serve.c"
+only 'sys/un\.h' "common/net/service.c"
 only 'netdb\.h' "coordinator/ha.c"
 only 'linux/filter\.h' "common/instance/bus.c"
 only '(sys/eventfd|poll)\.h' "common/net/loop.c common/base/log.c common/instance/bus.c common/instance/kv_io.c common/instance/kv_plane.c"
 only 'sys/mman\.h' "proto/json_tree.c common/base/heap.c common/base/file_map.c common/engine/mem.c common/engine/weights.c common/engine/weights_file.c common/engine/weights_cache.c"
-only 'signal\.h' "coordinator/main.c common/instance/instance.c common/base/log.c"
-only 'sched\.h' "common/engine/cores.c common/engine/pool.c"
-only 'dirent\.h' "common/net/kept_dir.c common/base/build.c common/base/gguf.c common/engine/cores.c common/instance/bus.c"
+# programs that start others
+only '(sys/wait|sys/prctl)\.h' "tools/ctl/ctl_local.c tools/ctl/ctl_serve.c tools/ctl/ctl_upgrade.c"
+only 'signal\.h' "coordinator/main.c common/instance/instance.c common/base/log.c tools/ctl/ctl_local.c tools/ctl/ctl_serve.c"
+only 'sched\.h' "common/engine/cores.c common/engine/pool.c tools/ctl/ctl_serve.c"
+only 'dirent\.h' "common/net/kept_dir.c common/base/build.c common/base/gguf.c common/engine/cores.c common/instance/bus.c tools/ctl/ctl_local.c tools/ctl/ctl_serve.c"
 
 # A header that no row names is a library that came in unseen.
 for h in $(echo "$sources" | xargs grep -hoE '^ *#include <[^>]+>' | sed 's/.*<\(.*\)>/\1/' | sort -u | grep -vxE "$listed" || true); do
