@@ -230,6 +230,10 @@ static const struct conf_key keys[] = {
     INT(prefill_queue_max, P "prefill_queue_max", 0, 90000, "16",
         "routing by cost: prompts at every prefill instance, above which a decode instance with "
         "nothing to do computes prompts too; 0: never"),
+    NUM(reject_factor, P "reject_factor", 0, 1000, "0",
+        "requests whose first token is expected later than so many times digs_prefill_slo, or "
+        "whose "
+        "tokens later than so many times digs_decode_slo, get 429; 0: none does"),
     BOOL(fall_back, P "fallback_to_standard", "false",
          "while no prefill or no decode instance is left, those of the other role serve requests "
          "alone, whatever their labels say; false: 503"),

@@ -55,7 +55,7 @@ struct coord_conf {
         load_cost_coefficient[96], cors_origin[512], management_hosts[512];
     int64_t metrics_reuse_s;
     int64_t max_schedule_count, reordering_type, select_type;
-    double res_limit_rate, string_token_rate;
+    double res_limit_rate, string_token_rate, reject_factor;
     char log_level[16], error_format[16], error_style[16];
     char api_keys_file[COORD_FILE_BYTES], tls_min_version[8], client_certificates[16];
     bool tls_verify_host;

@@ -191,6 +191,10 @@ void coord_metrics_rejected(struct coord_metrics *cm, const char *reason, int st
     count_end(cm, status, false);
 }
 
+void coord_metrics_turned_away(struct coord_metrics *cm, const char *reason) {
+    if (cm != NULL) count(cm, REJECTED, reason);
+}
+
 void coord_metrics_scheduled(struct coord_metrics *cm, uint64_t waited_us) {
     if (cm != NULL) metric_observe(cm->plain[SCHEDULE], (double)waited_us / 1e6);
 }

@@ -30,6 +30,8 @@ void coord_metrics_forget(struct coord_metrics *cm, uint32_t id);
 void coord_metrics_received(struct coord_metrics *cm);
 /* Not admitted; reason is a word. */
 void coord_metrics_rejected(struct coord_metrics *cm, const char *reason, int status);
+/* One that was admitted, and refused before anything was done for it. */
+void coord_metrics_turned_away(struct coord_metrics *cm, const char *reason);
 void coord_metrics_scheduled(struct coord_metrics *cm, uint64_t waited_us);
 void coord_metrics_first_token(struct coord_metrics *cm, uint64_t since_arrival_us);
 /* A request, or a further attempt, got a pair; one decode instance alone; a pair to which a decode

@@ -12,7 +12,8 @@
 #include "proto/tensors.h"
 #include "proto/json.h"
 
-enum { SCAN_MS = 100, NEW_TOKENS_GUESS = 128 };
+enum { SCAN_MS = 100, NEW_TOKENS_GUESS = 128, DEADLINE_MS_MAX = 3600000 };
+#define DEADLINE_HEADER "x-baton-deadline-ms"
 
 static struct relay **bucket(struct relay_set *s, uint64_t id) {
     return &s->buckets[id % BUCKETS];
@@ -110,6 +111,7 @@ static struct relay *add(struct relay_set *s, struct http_x *x, const struct api
     r->n_prompts = look->n_prompts;
     r->n_sequences = look->n_sequences;
     r->new_tokens_max = look->new_tokens_max;
+    r->priority = look->priority != 0 ? look->priority : PRIORITY_LAST;
     r->arrival_ms = r->since_ms = clock_ms();
     r->arrival_us = clock_us();
     r->next = s->first;
@@ -232,6 +234,34 @@ static bool look_at(struct body_look *look, struct http_x *x, const struct api_p
     return has_tensors;
 }
 
+/* Milliseconds from the arrival on in which a client wants its first token; 0: it does not say. */
+static bool read_deadline(struct http_x *x, uint64_t *ms) {
+    const char *text = http_x_header(x, DEADLINE_HEADER);
+    *ms = 0;
+    if (text == NULL) return true;
+    const size_t n = strlen(text);
+    if (n < 1 || n > 7 || strspn(text, "0123456789") != n) return false;
+    *ms = strtoull(text, NULL, 10);
+    return *ms >= 1 && *ms <= DEADLINE_MS_MAX;
+}
+
+/* It would come too late: nothing is computed for it. */
+static bool refused_early(struct relay *r) {
+    struct forecast f;
+    char text[96];
+    if (!relay_comes_too_late(r, &f)) return false;
+    const bool late = f.says == FORECAST_LATE;
+    if (late)
+        snprintf(text, sizeof(text), "Too many requests: the first token is expected in %.1f s",
+                 f.first_token_s);
+    else
+        snprintf(text, sizeof(text), "Too many requests: tokens would come too slowly");
+    coord_metrics_turned_away(r->set->co->metrics, late ? "late" : "slow");
+    r->out.retry_after_s = f.retry_after_s;
+    relay_fail(r, CAUSE_TOO_LATE, text);
+    return true;
+}
+
 /* The request has its place: reads what it asks for, and gives it to the queue. */
 static void take_request(struct relay_set *s, struct http_x *x, const struct api_path *path,
                          const char *path_model) {
@@ -252,6 +282,15 @@ static void take_request(struct relay_set *s, struct http_x *x, const struct api
         turn_away(s, x, 400, "duplicate_id", "Duplicate request id");
         return;
     }
+    uint64_t deadline_ms;
+    if (!read_deadline(x, &deadline_ms)) {
+        char text[160];
+        snprintf(text, sizeof(text),
+                 DEADLINE_HEADER " must be an integer from 1 to %d, got \"%.40s\"", DEADLINE_MS_MAX,
+                 http_x_header(x, DEADLINE_HEADER));
+        turn_away(s, x, 400, "bad_request", text);
+        return;
+    }
     struct kept_ask ask = {0};
     if (path->chained && !kept_ask_read(co->kept, x, &ask)) {
         s->counts.refused++;
@@ -266,6 +305,7 @@ static void take_request(struct relay_set *s, struct http_x *x, const struct api
         return;
     }
     r->ask = ask;
+    if (deadline_ms > 0) r->deadline_ms = r->arrival_ms + deadline_ms;
     relay_prefix_open(r, &look);
     kept_record(co->kept, x, &r->ask, r->id_text);
     log_debug("relay", "req=%s event=admitted request_id=%s", r->id_text, http_x_request_id(x));
@@ -279,7 +319,7 @@ static void take_request(struct relay_set *s, struct http_x *x, const struct api
                                                             .n_json = n_json});
     relay_note_arrival(r);
     relay_enqueue(r); /* its first state */
-    relay_schedule(s);
+    if (!refused_early(r)) relay_schedule(s);
 }
 
 void relay_start(struct relay_set *s, struct http_x *x, const struct api_path *path,
@@ -432,6 +472,11 @@ static enum cause lateness(const struct relay *r, uint64_t now, const char **tex
         *text = "Request first token timeout";
         return CAUSE_FIRST_TOKEN_TIMEOUT;
     }
+    if (!r->attempt.answered && r->first_token_us == 0 && r->deadline_ms > 0 &&
+        now >= r->deadline_ms) {
+        *text = "Request first token timeout";
+        return CAUSE_DEADLINE;
+    }
     return CAUSE_NONE;
 }
 
@@ -447,7 +492,8 @@ static void scan_one(struct relay *r, uint64_t now) {
     const char *text = NULL;
     const enum cause late = lateness(r, now, &text);
     if (late != CAUSE_NONE) {
-        if (runs(r) && !r->attempt.answered) relay_report_p(r, VERDICT_FAULT, text);
+        if (runs(r) && !r->attempt.answered && late != CAUSE_DEADLINE)
+            relay_report_p(r, VERDICT_FAULT, text);
         relay_fail(r, late, text);
     } else if (is_silent(r, now)) {
         relay_report_fault(r, CAUSE_D_SILENT, "");
@@ -481,7 +527,7 @@ enum err relay_set_create(struct relay_set **out, struct coordinator *co) {
     s->new_tokens_mean = NEW_TOKENS_GUESS;
     s->uncached_mean = 1;
     s->token_chars = s->token_bytes = co->conf.string_token_rate;
-    s->arrivals.window_s = (double)co->conf.role_window_s;
+    s->arrivals.window_s = s->placed.window_s = (double)co->conf.role_window_s;
     s->tenants = tenants_create();
     s->stats = model_stats_create();
     const bool by_cost = co->sched.policy == POLICY_COST;

@@ -134,7 +134,11 @@ void relay_out_fail(struct relay_out *o, int status, const char *text) {
         return;
     }
     say_attempt(o);
-    if (status == 429 || status == 503) http_x_set_header(o->x, "Retry-After", "1");
+    if (status == 429 || status == 503) {
+        char seconds[16];
+        snprintf(seconds, sizeof(seconds), "%u", o->retry_after_s > 0 ? o->retry_after_s : 1);
+        http_x_set_header(o->x, "Retry-After", seconds);
+    }
     coord_reply_error(o->co, let_go(o), status, text);
 }
 

@@ -23,6 +23,7 @@ struct relay_out {
     bool head_sent; /* of a stream: from here on an error is an event */
     bool begun;     /* bytes of an answer are out: the next attempt has to go on behind them */
     uint64_t last_write_ms; /* or the arrival */
+    unsigned retry_after_s; /* of 429 and 503; 0: a second */
     unsigned attempt;       /* for header x-baton-attempts: the one that answers, from 1 */
 };
 

@@ -21,6 +21,7 @@
 #include "coordinator/body_look.h"
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
+#include "coordinator/forecast.h"
 #include "coordinator/mem_guard.h"
 #include "coordinator/prefix_book.h"
 #include "coordinator/relay.h"
@@ -130,6 +131,8 @@ struct relay {
     size_t n_keys, input_bytes;
     unsigned n_prompts, n_sequences;
     uint64_t new_tokens_max; /* of a sequence; 0: the client did not say */
+    unsigned priority;       /* 1 first to 5 last */
+    uint64_t deadline_ms;    /* the client wants its first token until then; 0: it did not say */
     double charged;          /* to the tenant, for this request; 0: not yet */
     struct kept_ask ask;     /* what lies before the body */
     struct buf recompute;    /* D's body in place of the client's (5.7); empty: none */
@@ -183,7 +186,8 @@ struct relay_set {
     struct tenants *tenants; /* and the requests of each that wait */
     struct model_stats *stats;
     double new_tokens_mean; /* of a sequence, as answers were */
-    struct arrivals arrivals;
+    struct arrivals arrivals, placed;
+    size_t n_waiting[PRIORITY_LAST + 1];     /* of the queued, by priority */
     double waiting_chars, waiting_sequences; /* of those that are queued */
     double uncached_mean;            /* part of a prompt that is computed, as answers said */
     double token_chars, token_bytes; /* of the input a token has, as answers said */
@@ -304,6 +308,8 @@ void relay_prefix_learn(struct relay *r, const struct json_value *answer, bool h
 void relay_prefix_ended(struct relay *r);
 
 /* ---- relay_queue.c */
+/* What r, which waits, can expect; nothing where no target is set. False: it can go on waiting. */
+bool relay_comes_too_late(struct relay *r, struct forecast *out);
 /* The tenant pays what the request took, not what was guessed. */
 void relay_settle(struct relay *r);
 void relay_enqueue(struct relay *r);

@@ -6,11 +6,14 @@
 #include "common/base/log.h"
 #include "coordinator/recorder.h"
 #include "coordinator/relay_priv.h"
+#include "coordinator/route.h"
 
 /* Whether r stands before other in its tenant's queue: those whose client waits for the rest of an
- * answer first, then by reordering_type. */
+ * answer first, then by priority, by deadline (one without it last), by reordering_type. */
 static bool goes_before(const struct relay *r, const struct relay *other, int64_t order) {
     if (r->state != other->state) return r->state == RELAY_RECOVERING;
+    if (r->priority != other->priority) return r->priority < other->priority;
+    if (r->deadline_ms != other->deadline_ms) return r->deadline_ms - 1 < other->deadline_ms - 1;
     if (order == 2 && r->n_chars != other->n_chars) return r->n_chars < other->n_chars;
     if (order == 3 && r->n_chars != other->n_chars) return r->n_chars > other->n_chars;
     return r->arrival_ms < other->arrival_ms;
@@ -52,6 +55,7 @@ void relay_enqueue(struct relay *r) {
     r->refusal_recorded = false;
     t->n_queued++;
     s->n_queued++;
+    s->n_waiting[r->priority]++;
     s->waiting_chars += (double)r->n_chars;
     s->waiting_sequences += r->n_sequences;
     tenants_wait(s->tenants, t);
@@ -63,6 +67,7 @@ void relay_dequeue(struct relay *r) {
     *(r->queue_prev != NULL ? &r->queue_prev->queue_next : &t->first) = r->queue_next;
     *(r->queue_next != NULL ? &r->queue_next->queue_prev : &t->last) = r->queue_prev;
     s->n_queued--;
+    s->n_waiting[r->priority]--;
     s->waiting_chars -= (double)r->n_chars;
     s->waiting_sequences -= r->n_sequences;
     if (--t->n_queued == 0) tenants_wait_no_more(s->tenants, t);
@@ -305,6 +310,7 @@ static enum placed place(struct relay *r, struct pass *ps) {
                       .avoid_p = avoid_p, .avoid_d = avoid_d, .found = found, .pick = pick});
     if (!found) return avoid_p == 0 && avoid_d == 0 ? NO_ROOM : NOT_YET;
     s->turn++;
+    arrivals_add(&s->placed, 1, 0, 0, 0, clock_us());
     charge(r);
     const struct relay_input pair = {.p = pick.alone ? d->insts[pick.d] : p->insts[pick.p],
                                      .d = d->insts[pick.d]};
@@ -413,4 +419,58 @@ void relay_schedule(struct relay_set *s) {
     }
     views_free(&ps.p);
     views_free(&ps.d);
+}
+
+/* ---- whether to wait at all */
+
+/* Those of its priority and before; itself not. */
+static double n_before(const struct relay *r) {
+    double n = 0;
+    for (unsigned p = PRIORITY_FIRST; p <= r->priority; p++) n += (double)r->set->n_waiting[p];
+    return n > 1 ? n - 1 : 0;
+}
+
+/* The step of the best batch that takes one more. */
+static void look_at_batches(struct forecast_facts *f, const struct view_list *d) {
+    for (size_t i = 0; i < d->n; i++) {
+        const struct inst_view *v = &d->views[i];
+        if (!v->open) continue;
+        f->idle = f->idle || v->n_decoding == 0;
+        if (f->step_s <= 0 || v->step_s < f->step_s) f->step_s = v->step_s;
+    }
+}
+
+static void look_ahead(struct relay *r, struct forecast *out, const struct forecast_targets *t,
+                       struct pass *ps) {
+    struct relay_set *s = r->set;
+    struct view_list *p = &ps->p, *d = &ps->d;
+    struct forecast_facts f = {.n_before = n_before(r),
+                               .placed_per_s = arrivals_per_s(&s->placed, clock_us())};
+    schedule_count_links(p->views, p->n, d->views, d->n);
+    r->demand = demand_of(r, ps);
+    measure_all(r, p, d);
+    f.pair_s = route_first_token_s(&s->co->sched, p->views, p->n, d->views, d->n, &r->demand);
+    for (size_t i = 0; i < p->n; i++) p->views[i].queue_s = 0;
+    for (size_t i = 0; i < d->n; i++) d->views[i].queue_s = 0;
+    f.own_s = route_first_token_s(&s->co->sched, p->views, p->n, d->views, d->n, &r->demand);
+    look_at_batches(&f, d);
+    forecast_of(out, &f, t);
+}
+
+bool relay_comes_too_late(struct relay *r, struct forecast *out) {
+    struct relay_set *s = r->set;
+    const struct coord_conf *c = &s->co->conf;
+    const struct forecast_targets t = {
+        .first_token_s = (double)c->prefill_slo_ms * 1e-3,
+        .token_s = (double)c->decode_slo_ms * 1e-3,
+        .factor = c->reject_factor,
+        .deadline_s = r->deadline_ms > 0 ? (double)(r->deadline_ms - r->arrival_ms) * 1e-3 : 0};
+    struct pass ps = {.now = clock_ms()};
+    *out = (struct forecast){0};
+    if (s->book == NULL || (t.factor <= 0 && t.deadline_s <= 0)) return false;
+    if (views_of(&ps.p, s->co, ROLE_PREFILL, false) && views_of(&ps.d, s->co, ROLE_DECODE, false))
+        look_ahead(r, out, &t, &ps);
+    views_free(&ps.p);
+    views_free(&ps.d);
+    return out->says != FORECAST_IN_TIME;
 }

@@ -32,6 +32,10 @@ void arrivals_add(struct arrivals *a, double n_prompts, double tokens, double se
     if (now_us > a->last_us) a->last_us = now_us;
 }
 
+double arrivals_per_s(const struct arrivals *a, uint64_t now_us) {
+    return a->prompts * faded(a, now_us) / span_s(a, now_us);
+}
+
 /* ---- needs */
 static double at_most(double x, double max) {
     return x < max ? x : max;

@@ -25,6 +25,9 @@ struct arrivals {
 void arrivals_add(struct arrivals *a, double n_prompts, double tokens, double sequences,
                   double prompt_s, uint64_t now_us);
 
+/* Requests a second, lately. */
+double arrivals_per_s(const struct arrivals *a, uint64_t now_us);
+
 struct role_load {
     struct arrivals arrivals;
     double waiting_prompt_s, waiting_sequences; /* that have no pair yet */

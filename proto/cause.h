@@ -68,6 +68,8 @@ enum cause_side { SIDE_NOBODY, SIDE_CLIENT, SIDE_P, SIDE_D, SIDE_LINK };
     X(NO_MEMORY,          "no_memory",           503, false, NOBODY, false)                        \
     X(OVER_LIMIT,         "over_limit",          503, false, NOBODY, false)                        \
     X(PUSHED_OUT,         "pushed_out",          429, false, NOBODY, false)                        \
+    X(TOO_LATE,           "too_late",            429, false, NOBODY, false)                        \
+    X(DEADLINE,           "deadline",            408, false, NOBODY, false)                        \
     X(STOPPING,           "stopping",            503, false, NOBODY, false)                        \
     X(INTERNAL,           "internal",            500, false, NOBODY, false)
 

@@ -2,6 +2,7 @@
 that has the rest or behind blocks that it gives back, and says what a single instance says. Method: tokens that were computed, as answers and counters
 have them; no times."""
 import re
+import signal
 
 import pytest
 
@@ -110,6 +111,30 @@ def test_what_is_forgotten_is_not_expected():
         assert "prefixCache" not in i.status()  # only who asks is told
         r = i.status()["resource"]
         assert len(now) <= r["totalNpuBlockNums"]
+
+
+def test_what_would_come_too_late_is_refused():
+    """A client that wants its first token within a millisecond is told when to come again, before anything is computed; one whose prefill instance stands
+    still is told at its deadline."""
+    with Cluster(1, 1, coord={"coordinator": {"prometheus_metrics_config": {"reuse_time": 0}}}) as c:
+        body = {**TURN, "messages": [{"role": "user", "content": story(420, 20)}]}
+
+        def refused():
+            a = post(c.base, "/v1/chat/completions", body, headers={"x-baton-deadline-ms": "1"})
+            assert a.status in (408, 429), a.text  # 408 while nobody knows how long prompts take
+            return a if a.status == 429 else None
+
+        a = wait_for(refused, 20 * SLOW, "it is refused")
+        assert int(a.headers["Retry-After"]) >= 1 and "the first token is expected in" in a.text
+        assert 'coordinator_rejected_total{reason="late"}' in get(c.external, "/metrics").text
+        assert post(c.base, "/v1/chat/completions", body, headers={"x-baton-deadline-ms": "3600000"}).status == 200
+        c.prefills[0].process.send_signal(signal.SIGSTOP)
+        try:
+            a = post(c.base, "/v1/chat/completions", {**TURN, "messages": [{"role": "user", "content": story(420, 21)}]}, headers={"x-baton-deadline-ms": "700"})
+            assert a.status in (408, 429, 503), a.text
+        finally:
+            c.prefills[0].process.send_signal(signal.SIGCONT)
+        wait_for(lambda: post(c.base, "/v1/chat/completions", body).status == 200, 20 * SLOW, "it goes on")
 
 
 def test_streams_say_the_same_wherever_they_are_placed(want):

@@ -406,6 +406,67 @@ static void queue_order(void **state) {
     }
 }
 
+/* Whoever came last is first: by priority, then by deadline. */
+static void queue_by_priority_and_deadline(void **state) {
+    static const char *const bodies[] = {"{\"inputs\":\"0\"}", "{\"inputs\":\"1\"}",
+                                         "{\"inputs\":\"2\",\"parameters\":{\"priority\":5}}",
+                                         "{\"inputs\":\"3\",\"parameters\":{\"priority\":2}}",
+                                         "{\"inputs\":\"4\",\"priority\":1}"};
+    static const char *const heads[] = {"", "x-baton-deadline-ms: 90000\r\n",
+                                        "x-baton-deadline-ms: 60000\r\n", "", ""};
+    enum { N = 5 };
+    struct client c[N], first;
+    (void)state;
+    before(NULL);
+    fc.co.conf.single_node_requests_max = 1;
+    fake_inst(P2)->ledger.tasks = 1000; /* one place only */
+    (void)ask(&first, "/generate", "{\"inputs\":\"x\"}");
+    for (size_t i = 0; i < N; i++) {
+        client_ask(&c[i], "POST", "/generate", heads[i], bodies[i]);
+        wait_queue(i + 1);
+    }
+    fake_reply(&P->held[0], 422, "{}");
+    client_expect(&first, 422, "{}");
+    client_close(&first);
+    for (size_t k = 0; k < N; k++) {
+        size_t n = k + 2;
+        run_until(holds_n, &n);
+        assert_int_equal(P->last_body[11] - '0', N - 1 - k);
+        fake_reply(&P->held[n - 1], 422, "{}");
+    }
+    for (size_t i = 0; i < N; i++) {
+        client_expect(&c[i], 422, "{}");
+        client_close(&c[i]);
+    }
+    fake_inst(P2)->ledger.tasks = 0;
+    check_idle();
+}
+
+static void a_deadline_passes(void **state) {
+    static const char *const bad[] = {"0", "3600001", "-1", "1.5", "x", "99999999"};
+    struct client c;
+    (void)state;
+    before(NULL);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        char head[64], want[192];
+        snprintf(head, sizeof(head), "x-baton-deadline-ms: %s\r\n", bad[i]);
+        client_ask(&c, "POST", "/generate", head, "{\"inputs\":\"x\"}");
+        snprintf(want, sizeof(want),
+                 "{\"error\":\"x-baton-deadline-ms must be an integer from 1 to 3600000, got "
+                 "\\\"%s\\\"\",\"error_type\":\"Bad Request\"}",
+                 bad[i]);
+        client_expect(&c, 400, want);
+        client_close(&c);
+    }
+    client_ask(&c, "POST", "/generate", "x-baton-deadline-ms: 150\r\n", "{\"inputs\":\"x\"}");
+    client_expect(&c, 408,
+                  "{\"error\":\"Request first token timeout\",\"error_type\":\"Request Timeout\"}");
+    client_close(&c);
+    for (struct inst *in = fc.co.reg.first; in != NULL; in = in->next)
+        assert_int_equal(in->breaker.outcomes, 0); /* nobody's fault */
+    check_idle();
+}
+
 static bool both_hold_eight(void *arg) {
     (void)arg;
     return P->n_held == 8 && P2->n_held == 8;
@@ -761,6 +822,8 @@ int main(int argc, char **argv) {
         CASE(text_errors),
         CASE(unreadable_goes_to_p),
         CASE(queue_order),
+        CASE(queue_by_priority_and_deadline),
+        CASE(a_deadline_passes),
         CASE(room),
         CASE(larger_than_all),
         CASE(other_paths),
