@@ -6,10 +6,10 @@
 #include <string.h>
 #include "common/base/build.h"
 #include "common/base/clock.h"
-#include "common/base/query.h"
 #include "common/net/web_pages.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/ha.h"
+#include "coordinator/mgmt_msg.h"
 #include "coordinator/relay.h"
 #include "proto/json.h"
 
@@ -64,10 +64,10 @@ static void put_links(struct buf *out, const struct console *c, const struct ins
         const struct link_status *l = &in->facts.status.links[i];
         const struct breaker *b = inst_link_breaker(in, l->target);
         struct history_link h;
-        (void)history_link_get(c->history, now, in->id, l->target, &h);
-        buf_printf(out, "%s{\"to\":%u,\"bytesPerS\":%.0f,\"transferMs\":%.1f,\"n\":%llu",
-                   i > 0 ? "," : "", l->target, h.bytes_per_s, h.transfer_ms,
-                   (unsigned long long)h.n);
+        buf_printf(out, "%s{\"to\":%u", i > 0 ? "," : "", l->target);
+        if (history_link_get(c->history, now, in->id, l->target, &h))
+            buf_printf(out, ",\"bytesPerS\":%.0f,\"transferMs\":%.1f,\"n\":%llu", h.bytes_per_s,
+                       h.transfer_ms, (unsigned long long)h.n);
         if (!l->ok) {
             put_str(out, "error", l->text);
             if (l->detail[0] != 0) put_str(out, "detail", l->detail);
@@ -239,48 +239,20 @@ static void on_requests(void *arg, struct http_x *x, const struct route_params *
     reply_kept(co->console, x, &co->console->requests, write_requests);
 }
 
-/* "1,2,3"; false: something else. */
-static bool read_ids(const char *s, uint32_t ids[HISTORY_SHOWN_MAX], size_t *n) {
-    for (*n = 0; *s != 0; s += *s == ',') {
-        char *end;
-        const unsigned long long v = strtoull(s, &end, 10);
-        if (*s < '0' || *s > '9' || v == 0 || v > UINT32_MAX || *n == HISTORY_SHOWN_MAX ||
-            (*end != 0 && *end != ','))
-            return false;
-        ids[(*n)++] = (uint32_t)v;
-        s = end;
-    }
-    return true;
-}
-
 static void on_history(void *arg, struct http_x *x, const struct route_params *p) {
     struct coordinator *co = arg;
     struct console *c = co->console;
-    uint32_t ids[HISTORY_SHOWN_MAX];
-    size_t n = 0;
-    char since[24] = "0", list[HISTORY_SHOWN_MAX * 11 + 1] = "", *end;
+    struct mgmt_history ask;
+    struct errbuf eb = {0};
     struct buf out = BUF_INIT;
-    const char *at = http_x_query(x);
     (void)p;
-    (void)query_next(&at, "since", since, sizeof(since));
-    const uint64_t from = strtoull(since, &end, 10);
-    if (since[0] < '0' || since[0] > '9' || *end != 0) {
-        coord_reply_error(co, x, 422, "since must be the number of a step, 0 or more");
-        return;
-    }
-    at = http_x_query(x);
-    (void)query_next(&at, "instances", list, sizeof(list));
-    if (!read_ids(list, ids, &n)) {
-        char text[96];
-        snprintf(text, sizeof(text),
-                 "instances must be at most %d numbers of instances with commas between",
-                 HISTORY_SHOWN_MAX);
-        coord_reply_error(co, x, 422, text);
+    if (mgmt_history_parse(&ask, http_x_query(x), &eb) != ERR_OK) {
+        coord_reply_error(co, x, 422, eb.text);
         return;
     }
     if (!has_room(c, x)) return;
     buf_printf(&out, "{\"boot\":\"%016llx\",\"history\":", (unsigned long long)co->boot);
-    history_write(c->history, clock_ms(), from, ids, n, &out);
+    history_write(c->history, clock_ms(), ask.since, ask.ids, ask.n, &out);
     buf_putc(&out, '}');
     http_x_set_header(x, "Cache-Control", "no-store");
     if (out.failed)

@@ -438,7 +438,7 @@ void history_write(const struct history *h, uint64_t now_ms, uint64_t since, con
         buf_putc(out, ']');
     }
     buf_puts(out, "},\"instances\":{");
-    for (size_t i = 0; i < n && i < HISTORY_SHOWN_MAX; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (i > 0) buf_putc(out, ',');
         write_instance(h, ids[i], from, to, out);
     }

@@ -20,7 +20,6 @@ enum {
     HISTORY_STEPS = 720,
     HISTORY_INSTANCES_MAX = 1024,
     HISTORY_LINKS_MAX = 8192,
-    HISTORY_SHOWN_MAX = 32, /* instances of one answer */
 };
 
 struct history;
@@ -68,7 +67,7 @@ bool history_link_get(const struct history *h, uint64_t now_ms, uint32_t p_id, u
 
 /* Appends a JSON object: the steps from number `since` on that have ended, oldest first, as one
  * array for each series, at most HISTORY_STEPS; a step of which nothing is known has null.
- * ids[n]: of these instances too, n at most HISTORY_SHOWN_MAX. */
+ * ids[n]: of these instances too, each of which is a few KB. */
 void history_write(const struct history *h, uint64_t now_ms, uint64_t since, const uint32_t *ids,
                    size_t n, struct buf *out);
 

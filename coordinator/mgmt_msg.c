@@ -179,3 +179,46 @@ enum err mgmt_plan_parse(struct mgmt_plan *out, const char *query, struct errbuf
     if (out->asks == (out->role != ROLE_NONE)) return ERR_OK;
     return err_set(eb, ERR_INVALID, out->asks ? "role is missing" : "id or name is missing");
 }
+
+/* Digits alone, up to 2^53, which every client can count to. False: it is no such number. */
+static bool read_step(uint64_t *out, const char *s, size_t n) {
+    for (size_t i = *out = 0; i < n; i++) {
+        if (s[i] < '0' || s[i] > '9') return false;
+        *out = *out * 10 + (uint64_t)(s[i] - '0');
+        if (*out > UINT64_C(1) << 53) return false;
+    }
+    return n > 0;
+}
+
+/* "11,21"; "" is nobody. */
+static bool read_list(struct mgmt_history *out, const char *s, size_t n) {
+    for (size_t i = out->n = 0; i < n;) {
+        size_t len = 0;
+        while (i + len < n && s[i + len] != ',') len++;
+        const int64_t id = id_of(s + i, len);
+        if (id <= 0 || out->n == MGMT_SERIES_MAX) return false;
+        out->ids[out->n++] = (uint32_t)id;
+        i += len;
+        if (i < n && ++i == n) return false; /* a comma at the end */
+    }
+    return true;
+}
+
+enum err mgmt_history_parse(struct mgmt_history *out, const char *query, struct errbuf *eb) {
+    *out = (struct mgmt_history){0};
+    for (const char *p = query; *p != '\0';) {
+        const size_t n = strcspn(p, "&");
+        if (n >= 6 && memcmp(p, "since=", 6) == 0 && !read_step(&out->since, p + 6, n - 6))
+            return err_set(eb, ERR_INVALID,
+                           "since must be the number of a step, from 0 to 9007199254740992, got "
+                           "\"%.*s\"",
+                           n < 46 ? (int)n - 6 : 40, p + 6);
+        if (n >= 10 && memcmp(p, "instances=", 10) == 0 && !read_list(out, p + 10, n - 10))
+            return err_set(eb, ERR_INVALID,
+                           "instances must be at most %d ids from 1 to 4294967295 with commas "
+                           "between, got \"%.*s\"",
+                           MGMT_SERIES_MAX, n < 50 ? (int)n - 10 : 40, p + 10);
+        p += n + (p[n] == '&');
+    }
+    return ERR_OK;
+}

@@ -10,7 +10,10 @@
 #include "proto/limits.h"
 #include "proto/role_msg.h"
 
-enum { MGMT_TASKS_MAX = 100 }; /* instances that one GET /v1/instances/tasks may ask for */
+enum {
+    MGMT_TASKS_MAX = 100, /* instances that one GET /v1/instances/tasks may ask for */
+    MGMT_SERIES_MAX = 32, /* the same of GET /v2/console/history */
+};
 
 /* POST /v1/instances/online, /v1/instances/offline: {"ids":[11,21]}. */
 struct mgmt_ids {
@@ -50,5 +53,14 @@ struct mgmt_plan {
     bool force;
 };
 enum err mgmt_plan_parse(struct mgmt_plan *out, const char *query, struct errbuf *eb);
+
+/* GET /v2/console/history?since=120&instances=11,21: the first step wanted, and whose series.
+ * Parameters of other names are passed over. */
+struct mgmt_history {
+    uint64_t since;
+    size_t n;
+    uint32_t ids[MGMT_SERIES_MAX];
+};
+enum err mgmt_history_parse(struct mgmt_history *out, const char *query, struct errbuf *eb);
 
 #endif

@@ -186,6 +186,7 @@ curl$with $embed/v1/embeddings -d '{"model":"fable-embed","input":["Once upon a 
 curl$with $door/v1/models
 $ctl status
 TXT
+    [ -n "$tls" ] || echo "in a browser: $manage/console/ (the cluster) and $door/chat/"
     while alive; do sleep 1; done
     give_up "a daemon ended"
 fi

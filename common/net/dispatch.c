@@ -103,6 +103,15 @@ static bool is_allowed(const struct dispatch_listener *l, const struct target *t
            shows_key(d->keys, x, tenant);
 }
 
+/* A link that somebody followed: a whole window of its own, which the other site cannot look into.
+ */
+static bool is_link(const struct target *t, const struct http_x *x) {
+    const char *mode = http_x_header(x, "Sec-Fetch-Mode"),
+               *dest = http_x_header(x, "Sec-Fetch-Dest");
+    return t->m.row != NULL && (t->m.row->planes & PLANE_LINKED) != 0 && mode != NULL &&
+           dest != NULL && strcmp(mode, "navigate") == 0 && strcmp(dest, "document") == 0;
+}
+
 /* The header by which a browser's page shows itself on a plane that is none of its business; NULL:
  * there is none. */
 static const char *foreign_header(const struct dispatch_listener *l, const struct target *t,
@@ -113,7 +122,8 @@ static const char *foreign_header(const struct dispatch_listener *l, const struc
     if (host != NULL && !l->has_tls && !origin_host_ok(host, names)) return "Host";
     if (origin != NULL) return origin_ok(origin, names) ? NULL : "Origin";
     /* An image or a form of another site has no Origin. */
-    return site != NULL && strcmp(site, "same-origin") != 0 && strcmp(site, "none") != 0
+    return site != NULL && strcmp(site, "same-origin") != 0 && strcmp(site, "none") != 0 &&
+                   !is_link(t, x)
                ? "Sec-Fetch-Site"
                : NULL;
 }

@@ -17,9 +17,10 @@ struct route_params {
 
 typedef void route_fn(void *arg, struct http_x *x, const struct route_params *p);
 
-/* Four are no planes but marks of rows. PLANE_LIMITED: also for clients of a limited certificate
+/* Five are no planes but marks of rows. PLANE_LIMITED: also for clients of a limited certificate
  * (dispatch.h). PLANE_OPEN: needs no key on the data plane. PLANE_GRPC: a method of gRPC;
- * PLANE_MANY: whose client streams too, each message of which is a request (grpc_many.h). */
+ * PLANE_MANY: whose client streams too, each message of which is a request (grpc_many.h).
+ * PLANE_LINKED: a page that a link of another site may open, not read (dispatch.h). */
 enum {
     PLANE_DATA = 1,
     PLANE_MGMT = 2,
@@ -28,7 +29,8 @@ enum {
     PLANE_LIMITED = 16,
     PLANE_OPEN = 32,
     PLANE_GRPC = 64,
-    PLANE_MANY = 128
+    PLANE_MANY = 128,
+    PLANE_LINKED = 256
 };
 
 struct route {

@@ -126,7 +126,7 @@ static void on_chat_file(void *arg, struct http_x *x, const struct route_params 
 }
 
 const struct route web_console_routes[] = {
-    {PLANE_MGMT, "GET", "/console", on_console, 0},
+    {PLANE_MGMT | PLANE_LINKED, "GET", "/console", on_console, 0},
     {PLANE_MGMT, "GET", "/console/{m}", on_console_file, 0},
     {0, NULL, NULL, NULL, 0},
 };

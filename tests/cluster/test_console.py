@@ -18,7 +18,7 @@ def members(required, **optional):
     return {"type": "object", "properties": {**required, **optional}, "required": list(required), "additionalProperties": False}
 
 
-LINK = members({"to": NUMBER, "bytesPerS": NUMBER, "transferMs": NUMBER, "n": NUMBER}, error=TEXT, detail=TEXT, breaker=TEXT)
+LINK = members({"to": NUMBER}, bytesPerS=NUMBER, transferMs=NUMBER, n=NUMBER, error=TEXT, detail=TEXT, breaker=TEXT)
 INSTANCE = members({"id": NUMBER, "name": TEXT, "address": TEXT, "group": NUMBER, "role": TEXT, "state": TEXT, "model": TEXT, "slotsTotal": NUMBER, "slotsFree": NUMBER,
                     "blocksTotal": NUMBER, "blocksFree": NUMBER, "waiting": NUMBER, "running": NUMBER, "kvLeases": NUMBER, "tasks": NUMBER, "tokensPerS": NUMBER, "rttMs": NUMBER},
                    links={"type": "array", "items": LINK}, lastError=TEXT, breaker=TEXT, embedsOnly=BOOL, wantedRole=TEXT, standsIn=BOOL, backInS=NUMBER, draining=TEXT)
@@ -128,6 +128,10 @@ def test_another_site_can_neither_read_nor_order(pair):
         for path in ("/console/", "/v2/console", "/v2/console/requests", "/v2/console/history"):
             assert get(pair.mgmt, path, headers=headers).status == 403, (path, headers)
         assert post(pair.mgmt, "/v1/instances/drain", {"id": me, "force": True}, headers=headers).status == 403
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}  # of a wiki, say: to the page, and to nothing else
+    assert get(pair.mgmt, "/console/", headers=link).status == 200
+    assert {get(pair.mgmt, p, headers=link).status for p in ("/v2/console", "/v2/status", "/console/ui.js")} == {403}
+    assert get(pair.mgmt, "/console/", headers={**link, "Sec-Fetch-Dest": "iframe"}).status == get(pair.mgmt, "/console/", headers={**link, "Host": "evil.example"}).status == 403
     assert get(pair.mgmt, "/v2/console", headers={"Origin": pair.mgmt, "Sec-Fetch-Site": "same-origin"}).status == 200
     assert all(i["state"] == "serving" for i in pair.status()["instances"])
 

@@ -16,6 +16,7 @@ static void require(int ok) {
 static void read_query(const char *p, size_t n) {
     struct mgmt_tasks t;
     struct mgmt_plan plan;
+    struct mgmt_history h;
     struct errbuf eb = {0};
     char *query = malloc(n + 1);
     require(query != NULL);
@@ -29,6 +30,12 @@ static void read_query(const char *p, size_t n) {
                 memchr(plan.name, 0, sizeof(plan.name)) != NULL);
     else
         require(eb.text[0] != 0);
+    if (mgmt_history_parse(&h, query, &eb) == ERR_OK) {
+        require(h.n <= MGMT_SERIES_MAX && h.since <= UINT64_C(1) << 53);
+        for (size_t i = 0; i < h.n; i++) require(h.ids[i] > 0);
+    } else {
+        require(eb.text[0] != 0);
+    }
     free(query);
 }
 

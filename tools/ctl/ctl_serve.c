@@ -493,6 +493,8 @@ static void show_ready(const struct serve *s) {
             "anybody who reaches %s may use it: there are no keys and no TLS (docs/operations.md "
             "has both)\n",
             s->host);
+    if (!s->embeds) printf("to chat in a browser: %s/chat/\n", s->base);
+    if (s->split) printf("the cluster in a browser: %s/console/\n", s->manage);
     printf("every path: %s/docs; logs: %s logs -f%s; Ctrl-C ends it\n", s->base, s->c->name,
            s->split ? "; the cluster: baton status" : "");
     fflush(stdout);

@@ -254,7 +254,7 @@ export function clusterView(root, state) {
     if (links.length > 0)
       d.body.append(h("h3", {}, "KV links"), h("table", { class: "fixed" }, h("thead", {}, h("tr", {}, h("th", {}, i.links ? "To" : "From"), h("th", { class: "num" }, "KV"), h("th", { class: "num" }, "Hand-over"))),
         h("tbody", {}, links.map(l => h("tr", {}, h("td", {}, h("span", { class: "cut", title: l.detail || l.error }, (names.get(l.to) || l.to) + (l.error ? ": " + (l.detail || l.error) : ""))),
-          h("td", { class: "num" }, bytes(l.bytesPerS) + "/s"), h("td", { class: "num" }, l.n ? ms(l.transferMs) : "none yet"))))));
+          h("td", { class: "num" }, bytes(l.bytesPerS || 0) + "/s"), h("td", { class: "num" }, l.n ? ms(l.transferMs) : "none yet"))))));
     if (i.role === "prefill" || i.role === "decode") d.foot.append(h("button", { type: "button", onclick: () => askRole(d, i, other) }, "Switch to " + other + " …"));
     d.foot.append(i.draining ? h("button", { type: "button", class: "main", onclick: () => confirm(d, i.id, "End the drain", [h("p", {}, "New requests may go there again.")],
       "../v1/instances/undrain", () => ({ id: i.id })) }, "End the drain …") : h("button", { type: "button", onclick: () => askDrain(d, i) }, "Drain …"));

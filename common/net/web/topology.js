@@ -216,8 +216,8 @@ export function topology(root, open) {
         set(w.label.firstChild, "width", wide);
       }
       set(w.label, "class", "wire-label" + (l.error ? " broken" : ""));
-      const fresh = w.n === null ? 0 : l.n - w.n;
-      w.n = l.n;
+      const fresh = w.n === null ? 0 : (l.n || 0) - w.n;
+      w.n = l.n || 0;
       for (let k = 0; k < Math.min(fresh, 4); k++) pulse(w.path, "", 350 + k * 160);
       if (fresh > 0) handed.set(p.id, (handed.get(p.id) || 0) + fresh);
     });

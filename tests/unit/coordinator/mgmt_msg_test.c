@@ -169,9 +169,45 @@ static void plans(void **state) {
     assert_non_null(strstr(eb.text, "a parameter must have at most"));
 }
 
+static void histories(void **state) {
+    static const char *const bad[][2] = {
+        {"since=", "since must be"},
+        {"since=-1", "got \"-1\""},
+        {"since=1x", "since must be"},
+        {"since=9007199254740993", "since must be"},
+        {"since=99999999999999999999999999999999999999999999999999", "since must be"},
+        {"instances=0", "instances must be"},
+        {"instances=1,,2", "got \"1,,2\""},
+        {"instances=1,", "instances must be"},
+        {"instances=,1", "instances must be"},
+        {"instances=4294967296", "instances must be"},
+        {"since=3&instances=1,a", "at most 32 ids"},
+        {"instances=1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1", "32"},
+    };
+    struct mgmt_history h;
+    (void)state;
+    assert_int_equal(mgmt_history_parse(&h, "", &eb), ERR_OK);
+    assert_true(h.since == 0 && h.n == 0);
+    assert_int_equal(mgmt_history_parse(&h, "instances=&x=1", &eb), ERR_OK);
+    assert_int_equal(h.n, 0);
+    assert_int_equal(mgmt_history_parse(&h, "since=9007199254740992&&instances=7,4294967295", &eb),
+                     ERR_OK);
+    assert_true(h.since == UINT64_C(1) << 53 && h.n == 2 && h.ids[0] == 7 &&
+                h.ids[1] == UINT32_MAX);
+    assert_int_equal(
+        mgmt_history_parse(
+            &h, "instances=1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1", &eb),
+        ERR_OK);
+    assert_int_equal(h.n, MGMT_SERIES_MAX);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_int_equal(mgmt_history_parse(&h, bad[i][0], &eb), ERR_INVALID);
+        if (strstr(eb.text, bad[i][1]) == NULL) fail_msg("%s: \"%s\"", bad[i][0], eb.text);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lists_of_ids), cmocka_unit_test(pairs),
-                                       cmocka_unit_test(backups), cmocka_unit_test(queries),
-                                       cmocka_unit_test(plans)};
+                                       cmocka_unit_test(backups),      cmocka_unit_test(queries),
+                                       cmocka_unit_test(plans),        cmocka_unit_test(histories)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
