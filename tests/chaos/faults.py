@@ -54,14 +54,31 @@ def switch(cluster, daemon, rng):
         time.sleep(rng.random())
 
 
+def cut(cluster, daemon, rng):
+    """Nothing passes between it and the coordinator, or one that it has a KV link with: both ways or one."""
+    a, b = daemon, rng.choice([cluster.coordinator, *(cluster.decodes if daemon in cluster.prefills else cluster.prefills)])
+    if rng.random() < 0.5:
+        a, b = b, a
+    cluster.cut(a, b, both=rng.random() < 0.5)
+    time.sleep(rng.choice([0.3, 1.0, 4.0]) * SLOW)
+    cluster.heal(a, b)
+
+    def well():
+        s = cluster.status()
+        return all(i["state"] == "serving" for i in s["instances"]) and all(x["link"] == "ok" for i in s["instances"] for x in i["links"])
+
+    wait_for(well, 30 * SLOW, f"all is well after a cut between {a.name} and {b.name}")
+
+
 FAULTS = [kill, freeze, stop, drain, switch]
 
 
 class Chaos:
-    """Faults of random kinds at random instances until seconds are over."""
+    """Faults of random kinds at random instances until seconds are over; cuts among them where the cluster has networks (net.py)."""
 
     def __init__(self, cluster, seed, kinds=None):
-        self.cluster, self.rng, self.kinds, self.done = cluster, random.Random(seed), kinds or FAULTS, []
+        kinds = kinds or FAULTS + [cut] * hasattr(cluster, "cut")
+        self.cluster, self.rng, self.kinds, self.done = cluster, random.Random(seed), kinds, []
 
     def run(self, seconds, pause_s=2.0):
         end = time.monotonic() + seconds

@@ -1,4 +1,5 @@
 """Clients that ask the same questions again and again, and know the answers of a calm cluster."""
+import os
 import random
 import re
 import threading
@@ -113,6 +114,13 @@ class Clients:
         for t in self.threads:
             t.join(max(0.0, end - time.monotonic()))
         self.hung = sum(t.is_alive() for t in self.threads)
+
+
+def held(daemon):
+    """(KiB resident, descriptors, threads)."""
+    with open(f"/proc/{daemon.process.pid}/status") as f:
+        text = f.read()
+    return int(re.search(r"VmRSS:\s+(\d+)", text)[1]), len(os.listdir(f"/proc/{daemon.process.pid}/fd")), int(re.search(r"Threads:\s+(\d+)", text)[1])
 
 
 # ---- what the coordinator counts

@@ -5,13 +5,29 @@ import ctypes
 import json
 import os
 import re
+import socket
 import subprocess
 import types
 
 from harness import Cluster
 
-NET = "10.213.77"
 CLONE_NEWNET = 0x40000000
+_claims = []
+
+
+def subnet():
+    """The first three numbers of addresses that no other process that runs tests has: each claims one by a name in the kernel while it lives."""
+    for n in range(1, 255) if not _claims else ():
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0baton-test-net-{n}")
+        except OSError:
+            claim.close()
+            continue
+        _claims.append((claim, f"10.213.{n}"))
+        break
+    assert _claims, "254 others have networks"
+    return _claims[0][1]
 
 
 def sh(*args):
@@ -78,7 +94,7 @@ class Host:
     """A namespace with one address."""
 
     def __init__(self, number, bridge):
-        self.namespace, self.address = f"bchaos{os.getpid()}-{number}", f"{NET}.{number + 10}"
+        self.namespace, self.address = f"bchaos{os.getpid()}-{number}", f"{subnet()}.{number + 10}"
         self.port = f"bc{os.getpid() % 100000}p{number}"  # its end at the bridge
         sh("ip", "netns", "add", self.namespace)
         sh("ip", "link", "add", self.port, "type", "veth", "peer", "name", "eth0", "netns", self.namespace)
@@ -114,7 +130,7 @@ class NetCluster(Cluster):
         remove_left_overs()
         self.bridge, self.hosts = f"bchaos{os.getpid()}", {}
         sh("ip", "link", "add", self.bridge, "type", "bridge")
-        sh("ip", "addr", "add", f"{NET}.1/24", "dev", self.bridge)
+        sh("ip", "addr", "add", f"{subnet()}.1/24", "dev", self.bridge)
         sh("ip", "link", "set", self.bridge, "up")
         for i, d in enumerate(self.daemons):
             self.hosts[d.name] = Host(i, self.bridge)
@@ -163,5 +179,3 @@ class NetCluster(Cluster):
         for h in self.hosts.values():
             quietly("ip", "netns", "del", h.namespace)
         quietly("ip", "link", "del", self.bridge)
-
-

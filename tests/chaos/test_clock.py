@@ -1,6 +1,7 @@
 """Goal: a wall clock that jumps by an hour, forth and back, changes nothing but dates: no time-out fires, nobody is thought dead, no answer differs.
 Method: daemons under a preloaded clock whose offset a file holds; clients who know their answers ask while it jumps."""
 import os
+import re
 import struct
 import subprocess
 import time
@@ -33,8 +34,9 @@ def test_jumps(tmp_path):
                 assert cluster.is_ready(), f"ready {seconds} s ahead"
         assert clients.hung == 0 and not clients.faults, "\n".join(clients.faults[:5])
         assert clients.n_right > 20
-        created = asked[0].ask(cluster.base)[1]
-        assert f'"created":{int(time.time() + 7200) // 100}'.encode() in created, created  # the shim works
-        wait_for(cluster.all_serve, 1, "all serve")
+        now, answer = int(time.time()), asked[0].ask(cluster.base)[1]
+        created = int(re.search(rb'"created":(\d+)', answer)[1])
+        assert now + 7200 - 5 <= created <= int(time.time()) + 7200 + 5, answer  # the shim works
+        wait_for(cluster.all_serve, 10, "all serve")
         s = cluster.status()
         assert s["coordinator"]["requestsRetried"] == 0 and s["coordinator"]["requestsFailed"] == 0

@@ -3,13 +3,12 @@ round, one P and one D that are killed or frozen in each, and what /proc says of
 everything is idle again. CHAOS_SECONDS chooses how long."""
 import os
 import random
-import re
 import threading
 import time
 
 import pytest
 from faults import freeze, kill
-from load import Clients, balance, learn, questions
+from load import Clients, balance, held, learn, questions
 
 from harness import SLOW, Cluster, Stream, wait_for
 
@@ -20,13 +19,6 @@ ROUNDS_MIN = 9
 GROWTH_KIB = 2048  # of a third of the rounds over the one before it; a leak of 4 KiB a request is more
 SETTLE_S = 10 * SLOW
 REST_S = 10  # an instance keeps answers for a listener that comes back: 16 heartbeats, and until the next look at its heap
-
-
-def held(daemon):
-    """(KiB resident, descriptors, threads)."""
-    with open(f"/proc/{daemon.process.pid}/status") as f:
-        text = f.read()
-    return int(re.search(r"VmRSS:\s+(\d+)", text)[1]), len(os.listdir(f"/proc/{daemon.process.pid}/fd")), int(re.search(r"Threads:\s+(\d+)", text)[1])
 
 
 def leavers(cluster, asked, over, seed):
