@@ -141,7 +141,7 @@ def test_a_body_that_stops_ends(short):
         s.sendall(head(length=len(first) + 100) + first)
         status, _, text = words(answer(s))
         assert status == 408 and "1024 bytes a second (limits.bodyBytesPerSecondMin)" in text, text
-        assert '"error"' in text and 0.9 < time.monotonic() - began < 3 * SLOW
+        assert '"error"' in text and 0.9 < time.monotonic() - began < 8 * SLOW
     assert refusals(short, "body_rate") == before + 2
 
 
@@ -158,9 +158,9 @@ def test_a_body_that_trickles_has_the_least_rate(short):
         return time.monotonic() - began, words(answer(s))
 
     took, (status, _, text) = trickles(51)
-    assert status == 408 and "bodyBytesPerSecondMin" in text and 1 < took < 3.5 * SLOW, (took, text)
+    assert status == 408 and "bodyBytesPerSecondMin" in text and 1 < took < 8 * SLOW, (took, text)
     took, (status, _, text) = trickles(409)
-    assert status == 408 and "limits.bodySeconds" in text and 3.9 * SLOW < took < 6 * SLOW, (took, text)
+    assert status == 408 and "limits.bodySeconds" in text and 3.9 * SLOW < took < 10 * SLOW, (took, text)
     s = dial(short[0])
     text = b'{"model": "fable", "prompt": "Once", "max_tokens": 2' + b" " * 8000 + b"}"
     s.sendall(head(length=len(text), more=["Connection: close"]))
@@ -209,5 +209,5 @@ def test_a_head_has_its_time(short):
     began = time.monotonic()
     s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n")
     status, _, text = words(answer(s))
-    assert status == 408 and "limits.headSeconds" in text and 1.9 < time.monotonic() - began < 4 * SLOW
+    assert status == 408 and "limits.headSeconds" in text and 1.9 < time.monotonic() - began < 8 * SLOW
     assert get(short[0], "/v1/models").status == 200

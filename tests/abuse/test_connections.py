@@ -111,7 +111,7 @@ def test_half_heads_shut_nobody_out(few, plane):
         for _ in range(3):
             served(few)
             time.sleep(0.3)
-        wait_for(lambda: limits_of(few.external)["head_time"]["refused_total"] >= before + 50, 4 * SLOW, "their time is up")
+        wait_for(lambda: limits_of(few.external)["head_time"]["refused_total"] >= before + 50, 20 * SLOW, "their time is up")
         wait_for(lambda: n_open(few) <= calm + 3, 10 * SLOW, "everybody's time is up")  # the prober has some
         serve(few)
     assert all(crowd.closed)
@@ -131,8 +131,7 @@ def test_half_heads_and_idle_ones_on_an_instance(few):
 def test_an_address_may_have_a_cap():
     with Cluster(coord={"pd": {"limits": {"connectionsPerAddress": 20}}, "coordinator": FRESH}) as c:
         mine = [s for s in [dial(c.base, "127.0.0.2") for _ in range(30)]]
-        time.sleep(0.2)
-        assert [is_closed(s) for s in mine] == [False] * 20 + [True] * 10
+        wait_for(lambda: [is_closed(s) for s in mine] == [False] * 20 + [True] * 10, 10 * SLOW, "ten are closed")
         serve(c)  # another address
         assert limits_of(c.external)["address_connections"]["refused_total"] == 10
         for s in mine[:5]:
@@ -217,7 +216,7 @@ def test_half_handshakes_end_at_their_deadline(pki):
             time.sleep(0.2)  # the last of them are young, and nobody waits longer than that
             for _ in range(3):
                 assert post(s.base, "/v1/completions", BODY).status == 200
-            wait_for(lambda: limits_of(s.mgmt, "instance")["handshake_time"]["refused_total"] > 10, 5 * SLOW, "their time is up")
+            wait_for(lambda: limits_of(s.mgmt, "instance")["handshake_time"]["refused_total"] > 10, 20 * SLOW, "their time is up")
         assert all(crowd.closed)
 
 

@@ -5,6 +5,16 @@ import threading
 from harness import ANSWER_S, SLOW, wait_for
 
 ATTEMPTS = 10
+MEASURED = 5
+
+
+def within(bound_s, once):
+    """once() gives seconds. Others may keep the machine busy while one of them passes, but not each time: the bound holds if it was kept once."""
+    took = []
+    while not took or took[-1] >= bound_s:
+        assert len(took) < MEASURED, f"never within {bound_s} s: {took}"
+        took.append(once())
+    return took[-1]
 
 
 def restart(cluster, daemon):

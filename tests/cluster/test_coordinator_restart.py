@@ -8,6 +8,7 @@ import re
 import time
 
 import pytest
+from deaths import within
 from families import made_up_ids
 from harness import READY_S, SLOW, Cluster, Stream, post, wait_for
 from test_roles import batonctl
@@ -33,7 +34,9 @@ def touched(instance):
 
 
 def again(cluster):
-    """Starts the coordinator; seconds until it is ready."""
+    """Starts the coordinator, also one that runs; seconds until it is ready."""
+    if cluster.coordinator.alive():
+        cluster.coordinator.kill()
     began = time.monotonic()
     cluster.coordinator.start()
     wait_for(cluster.is_ready, 30 * SLOW, "ready again")
@@ -49,10 +52,9 @@ def test_killed_with_streams_open(cluster, away_s):
         s.read_until(2)
     cluster.coordinator.kill()
     time.sleep(away_s)
-    took = again(cluster)
-    wait_for(cluster.all_serve, 5 * SLOW, "all serve")
-    assert took < 2 * SLOW, took
-    wait_for(lambda: all(load[2:] == (0, 0, 0) for load in cluster.loads()), 2 * SLOW, "nothing runs for clients that are gone")
+    within(2 * SLOW, lambda: again(cluster))
+    wait_for(cluster.all_serve, 10 * SLOW, "all serve")
+    wait_for(lambda: all(load and load[2:] == (0, 0, 0) for load in cluster.loads()), 10 * SLOW, "nothing runs for clients that are gone")
     assert ids(cluster) == before
     assert [touched(i) for i in cluster.instances] == marks
     log = cluster.coordinator.log().rsplit("event=listening", 1)[1]
@@ -61,11 +63,6 @@ def test_killed_with_streams_open(cluster, away_s):
     assert a.status == 200 and a.json["usage"]["completion_tokens"] == 5
     for s in streams:
         s.abandon()
-
-
-def restart(cluster):
-    cluster.coordinator.kill()
-    again(cluster)
 
 
 def test_an_order_to_drain_survives(cluster):
@@ -87,7 +84,7 @@ def test_an_order_to_drain_survives(cluster):
     assert batonctl(cluster, "drain", address).returncode == 0
     wait_for(lambda: row()["state"] == "drained" and knows(True), 5 * SLOW, "drained")
     marks = [touched(i) for i in cluster.instances]
-    restart(cluster)
+    again(cluster)
     wait_for(lambda: row()["state"] == "drained" and ids(cluster) == before, 5 * SLOW, "drained as before")
     assert row()["draining"] == "order"
     assert ask() == [200] * 8
@@ -96,7 +93,7 @@ def test_an_order_to_drain_survives(cluster):
     assert batonctl(cluster, "undrain", address).returncode == 0
     wait_for(lambda: row()["state"] == "serving" and knows(False), 5 * SLOW, "serves again")
     marks = [touched(i) for i in cluster.instances]
-    restart(cluster)
+    again(cluster)
     wait_for(cluster.all_serve, 5 * SLOW, "all serve")
     assert "draining" not in row()
     assert [touched(i) for i in cluster.instances] == marks
@@ -109,8 +106,8 @@ def test_a_coordinator_that_stays_away(cluster):
     for s in streams:
         s.read_until(2)
     cluster.coordinator.kill()
-    wait_for(lambda: all(load[2:] == (0, 0, 0) for load in cluster.loads()), (GRACE_S + 1) * SLOW, "nothing runs for nobody")
-    assert again(cluster) < 2 * SLOW
+    wait_for(lambda: all(load and load[2:] == (0, 0, 0) for load in cluster.loads()), (GRACE_S + 3) * SLOW, "nothing runs for nobody")
+    within(2 * SLOW, lambda: again(cluster))
     wait_for(cluster.all_serve, 5 * SLOW, "all serve")
     assert ids(cluster) == before
     for s in streams:

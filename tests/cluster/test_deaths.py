@@ -3,9 +3,9 @@ either instance: it is run again on another pair, from the start, with the same 
 Method: the answer given in peace against the one given while the instance that works for the request is killed (deaths.py: for certain).
 Prompts are long and computed two tokens at a time, so that a prefill can be caught.
 """
+import re
 import signal
 import threading
-import time
 
 import pytest
 from deaths import killed_at_work, restart
@@ -58,12 +58,10 @@ def test_what_any_instance_can_answer_another_one_answers(cluster):
     for t in threads:
         t.start()
     wait_for(lambda: got.count(None) <= len(asks) // 2, ANSWER_S, "the others answer")
-    time.sleep(0.3 * SLOW)
-    assert got.count(None) > 0, "nobody was sent to the one that stands still"
-    victim.kill(signal.SIGKILL)
+    victim.kill(signal.SIGKILL)  # and whatever was sent there with it
     for t in threads:
         t.join(ANSWER_S)
     assert [a and a.status for a in got] == [200] * len(asks), [a and a.text for a in got]
     assert [{k: v for k, v in a.json.items() if k in ("data", "tokens")} for a in got] == want
-    assert "proxy" in cluster.coordinator.log() and "event=lost" in cluster.coordinator.log()
+    assert re.search(r" proxy path=\S+ id=\d+ event=lost", cluster.coordinator.log()), "nobody was sent to the one that stood still"
     restart(cluster, victim)

@@ -202,7 +202,7 @@ def test_who_dies_is_passed_over(four):
     """Its streams go on at the other D; pushed on by a controller that has not noticed, it is not believed."""
     c, ctl = four
     mode = BY_NAME["completions_stream"]
-    body = mode.body(made_up_ids(30, 97000), max_tokens=300, ignore_eos=True, temperature=0.8, seed=1)
+    body = mode.body(made_up_ids(30, 97000), max_tokens=900, ignore_eos=True, temperature=0.8, seed=1)
     calm = mode.ask(c.base, body)[2]
     s = Stream(c.base, mode.path, body)
     s.read_until(3)

@@ -117,7 +117,7 @@ def test_the_leader_ends(pair):
     print(f"ready {took:.2f} s after SIGTERM of the leader, lease {LEASE_S} s")
     assert c.coordinator.process.wait(timeout=30 * SLOW) == 0
     c.coordinator.killed = True
-    assert took < 2 * SLOW and took < LEASE_S, took
+    assert took < LEASE_S, took
     c.use(c.other)
     wait_for(c.all_serve, 5 * SLOW, "all serve")
     assert ids(c) == before and answer(c) == text
@@ -173,7 +173,7 @@ def test_etcd_is_away(pair):
     began = time.monotonic()
     wait_for(lambda: c.ha(c.lead)["role"] == "standby", 2 * LEASE_S * SLOW, "it steps down")
     print(f"stood by {time.monotonic() - began:.2f} s after etcd was gone, lease {LEASE_S} s")
-    assert time.monotonic() - began <= LEASE_S + 0.5 * SLOW
+    assert time.monotonic() - began <= LEASE_S + 2 * SLOW
     assert c.ha(c.other)["role"] == "standby"
     a = get(c.status_base, "/v1/readiness")
     assert a.status == 503 and a.json["reasons"][0]["stage"] == "standby" and "etcd" in a.json["reasons"][0]["detail"]

@@ -16,7 +16,7 @@ from families import MODES, made_up_ids
 from harness import ANSWER_S, BUILD, Cluster, Stream, post, wait_for
 
 DRAWN = {"temperature": 0.9, "top_p": 0.95}
-LONG = {"model": "fable", "prompt": made_up_ids(60, 4), "max_tokens": 300, "ignore_eos": True, "stream": True, **DRAWN}
+LONG = {"model": "fable", "prompt": made_up_ids(60, 4), "max_tokens": 900, "ignore_eos": True, "stream": True, **DRAWN}
 TURNS = {"coordinator": {"digs_scheduler_config": {"scheduler_type": "default_scheduler", "algorithm_type": "round_robin"}}}  # who gets what depends on nothing but the order
 KEY = "sk-this-is-a-secret-of-a-client"
 

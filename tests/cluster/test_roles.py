@@ -79,7 +79,7 @@ def test_there_and_back_while_idle(four):
 def test_a_switch_waits_for_running_requests(four):
     """The stream of the instance that is to change ends in full, and only then the role changes; new requests go elsewhere meanwhile."""
     mode = BY_NAME["completions_stream"]
-    body = mode.body(made_up_ids(20, 81000), max_tokens=400, ignore_eos=True, temperature=0.8, seed=1)
+    body = mode.body(made_up_ids(20, 81000), max_tokens=900, ignore_eos=True, temperature=0.8, seed=1)
     calm = mode.ask(four.base, body)[2]
     s = Stream(four.base, mode.path, body)
     s.read_until(3)
