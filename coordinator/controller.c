@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/entropy.h"
 #include "common/base/log.h"
+#include "coordinator/otlp.h"
 #include "coordinator/alarm_send.h"
 #include "coordinator/alarm_watch.h"
 #include "coordinator/alarms.h"
@@ -506,6 +507,7 @@ static void on_tick(void *arg) {
     cluster_files_tick(co, now);
     alarm_watch_tick(co, now);
     alarm_send_tick(co->alarm_send, now);
+    otlp_tick(co->otlp, now);
     relay_schedule(co->relays);
 }
 

@@ -102,6 +102,8 @@ static const struct conf_key keys[] = {
     NUM(string_token_rate, O "string_token_rate", 1, 100, "4.02",
         "characters of a token, for length estimates"),
     WORD(log_level, O "log_info.log_level", "CRITICAL|ERROR|WARN|INFO|DEBUG", "INFO", "log level"),
+    STR(access_log, O "log_info.access_log", "",
+        "file that gets a line of JSON for each request of the user plane; empty: none"),
     WORD(error_format, O "errorFormat", "json|text", "json",
          "the coordinator's own errors: the family's JSON, or the reference's text"),
     WORD(error_style, O "errorStyle", "mindie|openai", "mindie",
@@ -188,6 +190,7 @@ static const struct conf_key keys[] = {
     TLS_BLOCK(BLOCK_CONTROLLER_REQUEST, RT "request_server_tls",
               "of the controller's calls to instances; off: as mindie_mangment_tls"),
     TLS_BLOCK(BLOCK_ALARM_CLIENT, OT "alarm_client_tls", "to the receiver of alarms"),
+    TLS_BLOCK(BLOCK_OTLP_CLIENT, OT "otlp_client_tls", "to the collector of traces"),
     BOOL(allow_insecure, P "allow_insecure", "false",
          "permits addresses that are not loopback while TLS is off"),
     INT(stop_drain_timeout_s, P "stop_drain_timeout_s", 0, 86400, "300",
@@ -240,6 +243,11 @@ static const struct conf_key keys[] = {
     STR(alarm_url, P "alarm_url", "",
         "where each alarm, and its end, is sent: http://ADDRESS:PORT/PATH, https with "
         "alarm_client_tls; empty: nowhere"),
+    STR(otlp_url, P "otlp_url", "",
+        "where traces are sent (OTLP, JSON): http://ADDRESS:PORT/v1/traces, https with "
+        "otlp_client_tls; empty: as OTEL_EXPORTER_OTLP_ENDPOINT says, or nowhere"),
+    NUM(otlp_sample, P "otlp_sample", 0, 1, "1",
+        "part of the requests without a traceparent that is traced"),
     STR(state_dir, P "state_dir", "",
         "folder, relative to this file, in which a coordinator keeps its plan, ids, orders and "
         "term for the next one; empty: what instances say is all it has"),
@@ -410,11 +418,18 @@ static bool is_plain_url(const char *p) {
     return true;
 }
 
+/* Whoever is told of what happens here, at a URL. */
+struct receiver {
+    const char *key, *url, *tls;
+    enum coord_block block;
+};
+
 /* An address, since no names are looked up; plain and away from this host only where that is
  * permitted. */
-static enum err check_alarm_url(const struct coord_conf *c, struct errbuf *eb) {
-    const bool secure = c->tls[BLOCK_ALARM_CLIENT].enable;
-    const char *scheme = secure ? "https://" : "http://", *url = c->alarm_url;
+static enum err check_receiver(const struct coord_conf *c, const struct receiver *r,
+                               struct errbuf *eb) {
+    const bool secure = c->tls[r->block].enable;
+    const char *scheme = secure ? "https://" : "http://", *url = r->url;
     const size_t n = strlen(scheme);
     struct in6_addr addr;
     char host[64] = "";
@@ -428,24 +443,49 @@ static enum err check_alarm_url(const struct coord_conf *c, struct errbuf *eb) {
     const bool closed = !six || at[len] == ']';
     if (!known || !closed || !is_port_and_path(at + len + six) || !is_plain_url(url))
         return err_set(eb, ERR_BAD_CONFIG,
-                       P "alarm_url must be %sADDRESS:PORT/PATH without blanks and control "
-                         "characters, PORT from 1 to 65535, while " OT
-                         "alarm_client_tls_enable is %s, got \"%s\"",
-                       scheme, secure ? "true" : "false", url);
+                       "%s must be %sADDRESS:PORT/PATH without blanks and control "
+                       "characters, PORT from 1 to 65535, while %s_enable is %s, got \"%s\"",
+                       r->key, scheme, r->tls, secure ? "true" : "false", url);
     if (!secure && !c->allow_insecure && strcmp(host, "localhost") != 0 && !is_loopback(host))
         return err_set(eb, ERR_BAD_CONFIG,
-                       P "alarm_url must have a loopback address while TLS is off, got \"%s\"; " P
-                         "allow_insecure: true permits it",
-                       url);
+                       "%s must have a loopback address while TLS is off, got \"%s\"; " P
+                       "allow_insecure: true permits it",
+                       r->key, url);
     return ERR_OK;
 }
 
 /* Without a receiver the files of its block are not opened. */
-static void settle_alarm_client(struct coord_conf *c) {
-    if (!c->tls[BLOCK_ALARM_CLIENT].enable || c->alarm_url[0] != '\0') return;
-    log_warn("conf", OT "alarm_client_tls_enable has no effect without " P
-                        "alarm_url: no such connection is made");
-    c->tls[BLOCK_ALARM_CLIENT].enable = false;
+static void settle_receiver(struct coord_conf *c, const struct receiver *r) {
+    if (!c->tls[r->block].enable || r->url[0] != '\0') return;
+    log_warn("conf", "%s_enable has no effect without %s: no such connection is made", r->tls,
+             r->key);
+    c->tls[r->block].enable = false;
+}
+
+/* As every exporter of OpenTelemetry takes it: of traces as it stands, or of all signals. */
+static void settle_otlp_url(struct coord_conf *c) {
+    const char *all = getenv("OTEL_EXPORTER_OTLP_ENDPOINT"),
+               *traces = getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
+    if (c->otlp_url[0] != '\0') return;
+    if (traces != NULL && traces[0] != '\0')
+        snprintf(c->otlp_url, sizeof(c->otlp_url), "%s", traces);
+    else if (all != NULL && all[0] != '\0')
+        snprintf(c->otlp_url, sizeof(c->otlp_url), "%s%sv1/traces", all,
+                 all[strlen(all) - 1] == '/' ? "" : "/");
+}
+
+static enum err check_receivers(struct coord_conf *c, struct errbuf *eb) {
+    settle_otlp_url(c);
+    const struct receiver all[] = {
+        {P "alarm_url", c->alarm_url, OT "alarm_client_tls", BLOCK_ALARM_CLIENT},
+        {P "otlp_url", c->otlp_url, OT "otlp_client_tls", BLOCK_OTLP_CLIENT},
+    };
+    enum err e = ERR_OK;
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]) && e == ERR_OK; i++) {
+        settle_receiver(c, &all[i]);
+        e = check_receiver(c, &all[i], eb);
+    }
+    return e;
 }
 
 /* As above, of etcd. */
@@ -486,9 +526,9 @@ static enum err read_coefficients(struct coord_conf *c, struct errbuf *eb) {
 static enum err check_rules(struct coord_conf *c, const struct json_value *root,
                             struct errbuf *eb) {
     enum err e = check_tls(c, root, eb);
-    settle_alarm_client(c);
     settle_etcd(c);
-    if (e == ERR_OK) e = check_alarm_url(c, eb);
+    const enum err receivers = check_receivers(c, e == ERR_OK ? eb : NULL);
+    if (e == ERR_OK) e = receivers;
     if (e == ERR_OK) e = read_coefficients(c, eb);
     if (e != ERR_OK) return e;
     if (origin_check_conf(O, c->management_hosts, c->cors_origin, eb) != ERR_OK)

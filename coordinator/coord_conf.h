@@ -31,6 +31,7 @@ enum coord_block {
     BLOCK_INSTANCE_METRICS,   /* to their metrics plane, when it has a port of its own */
     BLOCK_CONTROLLER_REQUEST, /* the controller's calls to their management plane */
     BLOCK_ALARM_CLIENT,       /* to the receiver of alarms */
+    BLOCK_OTLP_CLIENT,        /* to the collector of traces */
     BLOCK_ETCD,               /* to etcd (ha.h) */
     BLOCK_COUNT
 };
@@ -57,6 +58,8 @@ struct coord_conf {
     int64_t max_schedule_count, reordering_type, select_type;
     double res_limit_rate, string_token_rate, reject_factor;
     char log_level[16], error_format[16], error_style[16];
+    double res_limit_rate, string_token_rate;
+    char log_level[16], error_format[16], error_style[16], access_log[COORD_PATH_BYTES];
     char api_keys_file[COORD_FILE_BYTES], tls_min_version[8], client_certificates[16];
     bool tls_verify_host;
     struct coord_tls_block tls[BLOCK_COUNT];
@@ -85,6 +88,8 @@ struct coord_conf {
     char etcd_user[128], etcd_prefix[128], advertised_ip[64], etcd_password_file[COORD_FILE_BYTES];
     char state_dir[COORD_PATH_BYTES], responses_dir[COORD_PATH_BYTES];
     char alarm_url[ALARM_URL_BYTES]; /* alarm_send.h; "": alarms are sent to nobody */
+    char otlp_url[ALARM_URL_BYTES];  /* otlp.h; "": no traces */
+    double otlp_sample;
     struct limits_conf limits;
 
     double coefficients[9]; /* a i o n k m r b c of load_cost_coefficient */

@@ -9,6 +9,7 @@
 #include "common/grpc/stats_reply.h"
 #include "common/net/dispatch.h"
 #include "common/net/kept.h"
+#include "common/net/log_route.h"
 #include "common/net/model_config.h"
 #include "common/net/openapi.h"
 #include "common/net/slots.h"
@@ -467,15 +468,8 @@ static const struct route routes[] = {
     {0, NULL, NULL, NULL, 0},
 };
 static const struct route *const tables[] = {
-    routes,
-    mgmt_api_routes,
-    console_data_routes,
-    web_console_routes,
-    web_chat_routes,
-    openapi_docs_routes,
-    grpc_file_routes,
-    grpc_reflect_routes,
-    NULL,
+    routes,     mgmt_api_routes,     console_data_routes, web_console_routes,  web_chat_routes,
+    log_routes, openapi_docs_routes, grpc_file_routes,    grpc_reflect_routes, NULL,
 };
 
 static void reply_error(void *arg, struct http_x *x, int status, const char *text) {

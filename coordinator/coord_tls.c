@@ -21,6 +21,7 @@ static const struct tls_names names[BLOCK_COUNT] = {
     [BLOCK_INSTANCE_METRICS] = NAMES(O "instance_metrics_tls_items"),
     [BLOCK_CONTROLLER_REQUEST] = NAMES("controller.tls_config.request_server_tls_items"),
     [BLOCK_ALARM_CLIENT] = NAMES(O "alarm_client_tls_items"),
+    [BLOCK_OTLP_CLIENT] = NAMES(O "otlp_client_tls_items"),
     [BLOCK_ETCD] = NAMES(O "etcd_server_tls_items"),
 };
 
@@ -35,6 +36,7 @@ static const char *const plane_names[BLOCK_COUNT] = {
     [BLOCK_INSTANCE_METRICS] = "instance_metrics",
     [BLOCK_CONTROLLER_REQUEST] = "instance_control",
     [BLOCK_ALARM_CLIENT] = "alarms",
+    [BLOCK_OTLP_CLIENT] = "traces",
     [BLOCK_ETCD] = "etcd",
 };
 

@@ -27,6 +27,8 @@ struct http_gate;
 struct kept_service;
 struct recorder;
 struct alarms;
+struct access_log;
+struct otlp;
 struct alarm_send;
 struct ha;
 struct console;
@@ -51,6 +53,8 @@ struct coordinator {
     struct coord_metrics *metrics; /* NULL: nothing is counted (coord_metrics.h) */
     struct console *console;       /* NULL: nothing is remembered (console.h) */
     struct alarms *alarms;         /* NULL: none are kept (alarms.h) */
+    struct otlp *otlp;             /* NULL: no traces are exported */
+    struct access_log *access_log; /* NULL: none is written */
     struct alarm_send *alarm_send; /* NULL: they are sent to nobody (alarm_send.h) */
     struct recorder *recorder;     /* NULL: nothing is recorded (recorder.h) */
     struct dispatch_listener listeners[LISTENERS_MAX];

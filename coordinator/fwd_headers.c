@@ -2,6 +2,7 @@
 #include "coordinator/fwd_headers.h"
 
 #include <stdio.h>
+#include <strings.h>
 #include "proto/api.h"
 #include "proto/grpc.h"
 #include "proto/tensors.h"
@@ -19,9 +20,10 @@ void fwd_headers_add(struct fwd_headers *h, const char *name, const char *value)
     h->list[++h->n] = NULL;
 }
 
-void fwd_headers_add_trace(struct fwd_headers *h, struct http_x *x) {
+void fwd_headers_add_trace(struct fwd_headers *h, struct http_x *x, const char *traceparent) {
     for (const char *const *name = api_trace_headers; *name != NULL; name++) {
-        const char *v = http_x_header(x, *name);
+        const bool ours = traceparent != NULL && strcasecmp(*name, "traceparent") == 0;
+        const char *v = ours ? traceparent : http_x_header(x, *name);
         if (v != NULL) fwd_headers_add(h, *name, v);
     }
     fwd_headers_add(h, "X-Request-Id", http_x_request_id(x));

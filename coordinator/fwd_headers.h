@@ -17,8 +17,9 @@ struct fwd_headers {
 void fwd_headers_init(struct fwd_headers *h);
 /* Left out when it is too long or there is no room. */
 void fwd_headers_add(struct fwd_headers *h, const char *name, const char *value);
-/* traceparent, tracestate, b3, X-B3-* as the client sent them, and X-Request-Id. */
-void fwd_headers_add_trace(struct fwd_headers *h, struct http_x *x);
+/* traceparent, tracestate, b3, X-B3-* as the client sent them, and X-Request-Id. traceparent: the
+ * coordinator's own in place of the client's; NULL: there is none. */
+void fwd_headers_add_trace(struct fwd_headers *h, struct http_x *x, const char *traceparent);
 
 /* Content-Type, and what else says how the body of x is to be read. */
 struct api_path;

@@ -14,7 +14,9 @@
 #include "common/net/http_server.h"
 #include "common/net/kept.h"
 #include "common/net/router.h"
+#include "common/net/access_log.h"
 #include "coordinator/alarm_send.h"
+#include "coordinator/otlp.h"
 #include "coordinator/alarms.h"
 #include "coordinator/console.h"
 #include "coordinator/coord_metrics.h"
@@ -65,6 +67,7 @@ static enum err open_listener(struct coordinator *co, const char *ip, int64_t po
         .tls = co->tls.block[tls],
     };
     http_gate_options(&o, co->gate, &c->limits);
+    if (user) access_log_watch(co->access_log, &o);
     const struct dispatch d = coord_dispatch(co);
     enum err e = dispatch_listen(l, co->loop, &d, planes, &o, eb);
     if (e == ERR_OK) co->n_listeners++;
@@ -237,6 +240,23 @@ static enum err open_kept(struct coordinator *co, struct errbuf *eb) {
                                folder_of(co, co->conf.responses_dir, path), &co->budget, eb);
 }
 
+static const char *env_or(const char *name, const char *otherwise) {
+    const char *v = getenv(name);
+    return v != NULL && v[0] != 0 ? v : otherwise;
+}
+
+static enum err open_otlp(struct coordinator *co, struct errbuf *eb) {
+    const struct otlp_opts o = {.client = co->client,
+                                .budget = &co->budget,
+                                .url = co->conf.otlp_url,
+                                .headers = env_or("OTEL_EXPORTER_OTLP_HEADERS", ""),
+                                .service = env_or("OTEL_SERVICE_NAME", "baton-coordinator"),
+                                .resource = env_or("OTEL_RESOURCE_ATTRIBUTES", ""),
+                                .sample = co->conf.otlp_sample,
+                                .tls = co->tls.block[BLOCK_OTLP_CLIENT]};
+    return o.url[0] != 0 ? otlp_create(&co->otlp, &o, eb) : ERR_OK;
+}
+
 static enum err open_alarm_send(struct coordinator *co) {
     const struct alarm_send_opts o = {.alarms = co->alarms,
                                       .client = co->client,
@@ -274,6 +294,10 @@ static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {
     if (e != ERR_OK) return err_set(eb, e, "cannot create the event loop: %s", err_text(e));
     warn_of_registering(&co->conf);
     if ((e = open_kept(co, eb)) != ERR_OK) return e;
+    if ((e = open_otlp(co, eb)) != ERR_OK) return e;
+    e = access_log_open(&co->access_log, "coordinator.log_info.access_log", co->conf.dir,
+                        co->conf.access_log, eb);
+    if (e != ERR_OK) return e;
     if ((e = open_listeners(co, eb)) != ERR_OK) return e;
     if ((e = service_start(&co->service, co->loop, how_it_stands, co, eb)) != ERR_OK) return e;
     if (co->ha == NULL) return controller_start(co, eb);
@@ -297,9 +321,11 @@ static void coordinator_close(struct coordinator *co) {
     console_destroy(&co->console);
     kept_service_destroy(&co->kept);
     ha_close(co);
+    otlp_destroy(&co->otlp);
     http_client_destroy(&co->client);
     lora_forget_all(co);
     loop_destroy(&co->loop);
+    access_log_close(&co->access_log);
     http_gate_destroy(&co->gate);
     store_close(&co->store);
 }

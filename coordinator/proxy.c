@@ -175,7 +175,7 @@ static enum err ask_next(struct proxied *p) {
     if (p->row != NULL && http_x_header(x, ANTHROPIC_HEADER) != NULL)
         fwd_headers_add(&headers, ANTHROPIC_HEADER, "any");
     fwd_headers_add(&headers, TENANT_HEADER, http_x_tenant(x));
-    fwd_headers_add_trace(&headers, x);
+    fwd_headers_add_trace(&headers, x, NULL);
     snprintf(context, sizeof(context), "%zu", p->ask.context.len);
     if (p->ask.context.len > 0) fwd_headers_add(&headers, CONTEXT_HEADER, context);
     struct http_call_opts o = {.method = is_get(x) ? "GET" : http_x_method(x),

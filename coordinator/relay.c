@@ -128,6 +128,7 @@ static struct relay *add(struct relay_set *s, struct http_x *x, const struct api
     }
     s->n++;
     r->counted = budget_take(&s->co->budget, BUDGET_REQUESTS, 1);
+    r->traced = otlp_begin(s->co->otlp, &r->trace, http_x_header(x, "traceparent"));
     relay_out_open(&r->out, s->co, x, path, look->stream, r->id_text, on_client_gone, r);
     return r;
 }

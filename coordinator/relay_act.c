@@ -55,6 +55,7 @@ static void finish(struct relay *r, int status, enum cause cause, enum left left
 
 static void act_unexpected(struct relay *r, const struct relay_input *in) {
     (void)in;
+    relay_log_note(r, CAUSE_INTERNAL);
     relay_out_fail(&r->out, 500, "internal error");
     finish(r, 500, CAUSE_INTERNAL, LEFT_BOTH);
 }
@@ -83,6 +84,7 @@ static void act_write(struct relay *r, const struct relay_input *in) {
 }
 
 static void act_finish(struct relay *r, const struct relay_input *in) {
+    relay_log_note(r, CAUSE_NONE);
     relay_out_last(&r->out, in->piece->body, in->piece->len);
     relay_log_recovered(r);
     finish(r, 200, CAUSE_NONE, LEFT_NOBODY);
@@ -90,6 +92,7 @@ static void act_finish(struct relay *r, const struct relay_input *in) {
 
 static void act_pass_error(struct relay *r, const struct relay_input *in) {
     const int status = in->piece->status;
+    relay_log_note(r, in->cause);
     relay_out_error(&r->out, status, in->type, in->piece->body, in->piece->len, in->framed);
     finish(r, status, in->cause, in->left);
 }
@@ -130,6 +133,7 @@ static void act_ask_stop(struct relay *r, const struct relay_input *in) {
 static void act_drop(struct relay *r, const struct relay_input *in) {
     (void)in;
     log_info("relay", "req=%s event=client_gone", r->id_text);
+    relay_log_note(r, CAUSE_CLIENT_GONE);
     r->out.x = NULL;
     finish(r, 499, CAUSE_CLIENT_GONE, LEFT_BOTH);
 }
@@ -138,6 +142,7 @@ static void act_fail(struct relay *r, const struct relay_input *in) {
     const int status = in->status != 0 ? in->status : cause_status(in->cause);
     log_warn("relay", "req=%s event=failed status=%d cause=%s text=\"%s\"", r->id_text, status,
              cause_name(in->cause), in->text);
+    relay_log_note(r, in->cause);
     relay_out_fail(&r->out, status, in->text);
     finish(r, status, in->cause, in->left);
 }

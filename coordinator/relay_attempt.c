@@ -89,7 +89,9 @@ static void put_headers(const struct relay *r, struct fwd_headers *h, const stru
     snprintf(value, sizeof(value), "%zu", r->ask.context.len);
     if (r->ask.context.len > 0) fwd_headers_add(h, CONTEXT_HEADER, value);
     if (is_rebuilt(r)) fwd_headers_add(h, "is-recompute", "true");
-    fwd_headers_add_trace(h, r->out.x);
+    char trace[TRACEPARENT_BYTES];
+    if (r->traced) traceparent_write(trace, &r->trace.own);
+    fwd_headers_add_trace(h, r->out.x, r->traced ? trace : NULL);
 }
 
 static enum err send(struct relay *r, const struct inst *p, const struct inst *d) {

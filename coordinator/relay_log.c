@@ -119,7 +119,8 @@ void relay_log_lost(struct relay *r, enum cause cause) {
                                .p_id = a->p_id,
                                .d_id = a->d_id,
                                .cause = cause,
-                               .n_kept = r->transcript.n_ids};
+                               .n_kept = r->transcript.n_ids,
+                               .silent_unix_us = clock_unix_us() - (now - r->silent_since_us)};
     name_of(r->set, a->p_id, l->p_name);
     name_of(r->set, a->d_id, l->d_name);
 }
@@ -176,6 +177,31 @@ void relay_log_fill(const struct relay *r, struct recent *e) {
     name_of(r->set, e->d_id, e->d_name);
 }
 
+void relay_log_note(struct relay *r, enum cause cause) {
+    struct recent e;
+    struct buf b = BUF_INIT;
+    if (r->out.x == NULL || !http_x_notes(r->out.x)) return;
+    relay_log_fill(r, &e);
+    buf_printf(&b, ",\"request\":\"%s\",\"attempts\":%u,\"queue_ms\":%.3f", e.id, r->n_lost + 1,
+               (double)e.queue_us / 1000);
+    if (e.p_name[0] != 0) {
+        buf_puts(&b, ",\"prefill\":");
+        buf_json_text(&b, e.p_name, strlen(e.p_name), true);
+        buf_puts(&b, ",\"decode\":");
+        buf_json_text(&b, e.d_name, strlen(e.d_name), true);
+    }
+    if (e.ttft_us > 0)
+        buf_printf(&b,
+                   ",\"prompt_tokens\":%llu,\"cached_tokens\":%llu,\"tokens\":%llu,"
+                   "\"ttft_ms\":%.3f",
+                   (unsigned long long)e.handover.prompt_tokens,
+                   (unsigned long long)e.handover.cached_tokens, (unsigned long long)e.n_tokens,
+                   (double)e.ttft_us / 1000);
+    if (cause != CAUSE_NONE) buf_printf(&b, ",\"cause\":\"%s\"", cause_name(cause));
+    if (!b.failed) http_x_note(r->out.x, b.data);
+    buf_free(&b);
+}
+
 void relay_log_end(struct relay *r, int status, enum cause cause) {
     struct relay_set *s = r->set;
     struct recent *e = &s->recent[s->n_recent++ % RECENT];
@@ -186,6 +212,7 @@ void relay_log_end(struct relay *r, int status, enum cause cause) {
     e->state = RELAY_ENDED;
     e->status = status;
     e->cause = cause;
+    if (r->traced) otlp_request(s->co->otlp, &r->trace, e);
     r->lost = NULL;
     r->n_logged = 0;
     log_info("relay",

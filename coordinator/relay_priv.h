@@ -24,6 +24,7 @@
 #include "coordinator/forecast.h"
 #include "coordinator/mem_guard.h"
 #include "coordinator/prefix_book.h"
+#include "coordinator/otlp.h"
 #include "coordinator/relay.h"
 #include "coordinator/relay_fsm.h"
 #include "coordinator/relay_out.h"
@@ -88,9 +89,10 @@ struct lost_attempt {
     uint32_t epoch, p_id, d_id;
     char p_name[INSTANCE_NAME_BYTES_MAX + 1], d_name[INSTANCE_NAME_BYTES_MAX + 1];
     enum cause cause;
-    uint32_t n_kept;     /* tokens the client has and the next attempt goes on behind */
-    uint64_t n_fetched;  /* tokens whose KV the next attempt had from this one's D */
-    uint64_t silence_us; /* until a piece of the next one came */
+    uint32_t n_kept;         /* tokens the client has and the next attempt goes on behind */
+    uint64_t n_fetched;      /* tokens whose KV the next attempt had from this one's D */
+    uint64_t silence_us;     /* until a piece of the next one came */
+    uint64_t silent_unix_us; /* since when */
 };
 
 enum { ATTEMPTS_MAX = 64 }; /* of a request, planned moves and all */
@@ -148,6 +150,8 @@ struct relay {
     unsigned n_answered;                 /* prompts, as P has said */
     uint64_t waited_us, waited_first_us; /* for a pair; of it before the first token */
     bool stop_asked;                     /* its client wants no more of it */
+    bool traced;                         /* and exported (otlp.h) */
+    struct otlp_place trace;
 };
 
 enum { BUCKETS = 16384, RECENT = 128 };
@@ -273,6 +277,8 @@ void relay_log_tokens(struct relay *r, const struct emitted *t, size_t n);
 bool relay_can_go_on(const struct relay *r);
 void relay_log_lost(struct relay *r, enum cause cause);
 void relay_log_recovered(struct relay *r); /* the silence of a lost attempt is over */
+/* For the client's access log (http_x_note()): before the exchange is answered to its end. */
+void relay_log_note(struct relay *r, enum cause cause);
 void relay_log_end(struct relay *r, int status, enum cause cause);
 void relay_log_free(struct relay *r);
 /* What is known of r; lends e->lost to it. */

@@ -45,6 +45,7 @@
     X(KV_LENDS, "kv_lends", "",                                                                    \
       "fetches of KV blocks under way to instances that go on with them")                          \
     X(ALARMS, "alarms", "pd.alarm_url", "alarms that their receiver did not take")                 \
+    X(SPANS, "spans", "pd.otlp_url", "requests whose spans their collector did not take")          \
     X(TRANSCRIPT_BYTES, "transcript_bytes", "pd.transcripts_mib",                                  \
       "bytes of what clients have been sent, as tokens")                                           \
     X(KEPT_BYTES, "kept_bytes", "limits.keptMiB", "bytes of responses that are kept")              \

@@ -16,6 +16,7 @@
 #include <strings.h>
 #include <time.h>
 #include <unistd.h>
+#include "common/base/clock.h"
 
 enum { LOG_LINE_BYTES_MAX = 1024 };
 
@@ -51,6 +52,117 @@ int log_level_parse(const char *name) {
     for (size_t i = 0; i < sizeof(level_names) / sizeof(level_names[0]); i++)
         if (strcasecmp(name, level_names[i].name) == 0) return (int)level_names[i].level;
     return -1;
+}
+
+/* ---- rules. `lowest` lets most lines pass, or fall, without the lock. */
+
+static struct {
+    pthread_mutex_t lock;
+    struct log_rule rule[LOG_AREAS_MAX];
+    size_t n;
+    atomic_int lowest, highest; /* of the rules that are there; LOG_NONE and LOG_DEBUG: none is */
+    atomic_bool any;
+} rules = {.lock = PTHREAD_MUTEX_INITIALIZER, .lowest = LOG_NONE, .highest = LOG_DEBUG};
+
+/* Locked. */
+static void sum_up_rules(void) {
+    int lowest = LOG_NONE, highest = LOG_DEBUG;
+    for (size_t i = 0; i < rules.n; i++) {
+        if ((int)rules.rule[i].level < lowest) lowest = (int)rules.rule[i].level;
+        if ((int)rules.rule[i].level > highest) highest = (int)rules.rule[i].level;
+    }
+    atomic_store(&rules.lowest, lowest);
+    atomic_store(&rules.highest, highest);
+    atomic_store(&rules.any, rules.n > 0);
+}
+
+static void drop_rule(size_t i) {
+    rules.n--;
+    memmove(&rules.rule[i], &rules.rule[i + 1], (rules.n - i) * sizeof(rules.rule[0]));
+    sum_up_rules();
+}
+
+static void drop_old_rules(void) {
+    const uint64_t now = clock_ms();
+    for (size_t i = 0; i < rules.n;) {
+        if (rules.rule[i].until_ms != 0 && rules.rule[i].until_ms <= now)
+            drop_rule(i);
+        else
+            i++;
+    }
+}
+
+static const struct log_rule *rule_of(const char *area) {
+    for (size_t i = 0; i < rules.n; i++)
+        if (strcmp(rules.rule[i].area, area) == 0) return &rules.rule[i];
+    return NULL;
+}
+
+static bool area_ok(const struct log_rule *r) {
+    const size_t n = strnlen(r->area, sizeof(r->area));
+    return n < sizeof(r->area) && strspn(r->area, "abcdefghijklmnopqrstuvwxyz0123456789_") == n;
+}
+
+enum err log_rule_set(const struct log_rule *rule) {
+    if (!area_ok(rule) || rule->level < LOG_DEBUG || rule->level > LOG_NONE) return ERR_INVALID;
+    enum err e = ERR_OK;
+    pthread_mutex_lock(&rules.lock);
+    drop_old_rules();
+    const struct log_rule *old = rule_of(rule->area);
+    if (old != NULL) drop_rule((size_t)(old - rules.rule));
+    if (rules.n == LOG_AREAS_MAX)
+        e = ERR_BUSY;
+    else
+        rules.rule[rules.n++] = *rule;
+    sum_up_rules();
+    pthread_mutex_unlock(&rules.lock);
+    return e;
+}
+
+bool log_rule_drop(const char *area) {
+    pthread_mutex_lock(&rules.lock);
+    drop_old_rules();
+    const struct log_rule *old = rule_of(area);
+    if (old != NULL) drop_rule((size_t)(old - rules.rule));
+    pthread_mutex_unlock(&rules.lock);
+    return old != NULL;
+}
+
+size_t log_rules(struct log_rule out[LOG_AREAS_MAX]) {
+    pthread_mutex_lock(&rules.lock);
+    drop_old_rules();
+    const size_t n = rules.n;
+    memcpy(out, rules.rule, n * sizeof(out[0]));
+    pthread_mutex_unlock(&rules.lock);
+    return n;
+}
+
+/* The level of an area's lines; the rules say it. */
+static int ruled_level(const char *area) {
+    pthread_mutex_lock(&rules.lock);
+    drop_old_rules();
+    const struct log_rule *r = rule_of(area);
+    if (r == NULL) r = rule_of("");
+    const int level = r != NULL ? (int)r->level : atomic_load(&sink_level);
+    pthread_mutex_unlock(&rules.lock);
+    return level;
+}
+
+static bool area_shows(enum log_level level, const char *area) {
+    const int base = atomic_load(&sink_level);
+    if (!atomic_load(&rules.any)) return (int)level >= base;
+    if ((int)level < base && (int)level < atomic_load(&rules.lowest)) return false;
+    if ((int)level >= base && (int)level >= atomic_load(&rules.highest)) return true;
+    return (int)level >= ruled_level(area);
+}
+
+enum log_level log_level(void) {
+    return (enum log_level)atomic_load(&sink_level);
+}
+
+const char *log_level_name(enum log_level level) {
+    static const char *const names[] = {"debug", "info", "warn", "error", "none"};
+    return names[level];
 }
 
 uint64_t log_dropped(void) {
@@ -135,18 +247,20 @@ static bool put(const char *line, size_t n) {
 }
 
 static void before_fork(void) {
+    pthread_mutex_lock(&rules.lock);
     pthread_mutex_lock(&ring.lock);
 }
 
 static void after_fork(void) {
     pthread_mutex_unlock(&ring.lock);
+    pthread_mutex_unlock(&rules.lock);
 }
 
 /* The child has no writer; the lines are its parent's. */
 static void in_child(void) {
     atomic_store(&started, false);
     ring.head = ring.tail = ring.untold = 0;
-    pthread_mutex_unlock(&ring.lock);
+    after_fork();
 }
 
 static void at_exit(void) {
@@ -207,22 +321,22 @@ bool log_flush(unsigned ms) {
 /* ---- one line */
 
 bool log_shows(enum log_level level) {
-    return level >= LOG_DEBUG && level <= LOG_ERROR && (int)level >= atomic_load(&sink_level);
+    return level >= LOG_DEBUG && level <= LOG_ERROR &&
+           ((int)level >= atomic_load(&sink_level) || (int)level >= atomic_load(&rules.lowest));
 }
 
 void log_write(enum log_level level, const char *area, const char *fmt, ...) {
-    static const char *const names[] = {"debug", "info", "warn", "error"};
     char line[LOG_LINE_BYTES_MAX];
     struct timespec ts;
     struct tm tm;
     int saved = errno;
 
-    if (!log_shows(level)) return;
+    if (!log_shows(level) || !area_shows(level, area)) return;
     clock_gettime(CLOCK_REALTIME, &ts);
     gmtime_r(&ts.tv_sec, &tm);
     int head = snprintf(line, sizeof(line), "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ %s %.32s ",
                         tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min,
-                        tm.tm_sec, (int)(ts.tv_nsec / 1000000), names[level], area);
+                        tm.tm_sec, (int)(ts.tv_nsec / 1000000), log_level_name(level), area);
     size_t len = (size_t)head, room = sizeof(line) - len;
     va_list ap;
     va_start(ap, fmt);

@@ -129,11 +129,15 @@ static const struct conf_key keys[] = {
     INT(max_n, C "maxN", 1, 8192, "128",
         "answers of one request; at most maxBatchSize, to which the default is cut"),
     STR(log_level, L "dynamicLogLevel", "",
-        "log level: debug, info, warn, error; empty: BatonConfig.logLevel"),
+        "log level for dynamicLogLevelValidHours from the start on: debug, info, warn, error; "
+        "empty, "
+        "and after them: BatonConfig.logLevel"),
     INT(log_level_valid_hours, L "dynamicLogLevelValidHours", 1, 168, "2",
-        "accepted for compatibility"),
+        "hours for which dynamicLogLevel holds"),
     STR(log_level_valid_time, L "dynamicLogLevelValidTime", "", "accepted for compatibility"),
     WORD(log_start_level, X "logLevel", "debug|info|warn|error", "info", "log level"),
+    STR(access_log, X "accessLog", "",
+        "file that gets a line of JSON for each request of the business plane; empty: none"),
     WORD(weight_dtype, X "weightDtype", "auto|bf16|f32|int8|int4", "auto",
          "type the weights are kept in"),
     WORD(kv_dtype, X "kvDtype", "bf16|f32|int8", "bf16", "type the KV blocks are kept in"),

@@ -68,7 +68,7 @@ struct inst_conf {
         max_queue_delay_us, max_first_token_wait_ms, max_n;
     bool support_select_batch;
     /* LogConfig */
-    char log_level[16];
+    char log_level[16], access_log[CONF_PATH_BYTES];
     int64_t log_level_valid_hours;
     char log_level_valid_time[64];
     /* BatonConfig: our own */

@@ -43,16 +43,19 @@ struct inst_loader {
     int n_cores;
 };
 
+struct access_log;
+
 struct instance {
     struct inst_conf conf;
     const struct role_ops *const *roles;
     enum inst_role first_role;
     struct inst_tls tls;
     struct budget budget;
-    struct http_gate *gate;   /* of all listeners */
-    unsigned conns_max;       /* of the business plane */
-    struct api_keys *keys;    /* of the user plane; NULL: none are asked for */
-    struct cred_watch *creds; /* keeps tls and keys fresh */
+    struct http_gate *gate;        /* of all listeners */
+    unsigned conns_max;            /* of the business plane */
+    struct api_keys *keys;         /* of the user plane; NULL: none are asked for */
+    struct cred_watch *creds;      /* keeps tls and keys fresh */
+    struct access_log *access_log; /* of the business plane; NULL: none is written */
     struct loop *loop;
     struct dispatch_listener listeners[LISTENERS_MAX];
     int n_listeners;

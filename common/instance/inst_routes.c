@@ -14,6 +14,7 @@
 #include "common/instance/req_read.h"
 #include "common/instance/vector_job.h"
 #include "common/net/dispatch.h"
+#include "common/net/log_route.h"
 #include "common/grpc/grpc_files.h"
 #include "common/grpc/grpc_reflect.h"
 #include "common/grpc/stats_reply.h"
@@ -598,11 +599,17 @@ static void reply_unknown_path(void *arg, struct http_x *x, const char *text) {
 
 struct dispatch inst_dispatch(struct instance *in) {
     static const struct route *const tables[] = {
-        inst_info_routes,  inst_health_routes,
-        inst_lora_routes,  inst_metrics_routes,
-        inst_fault_routes, openapi_docs_routes,
-        grpc_file_routes,  grpc_reflect_routes,
-        web_chat_routes,   NULL,
+        inst_info_routes,
+        inst_health_routes,
+        inst_lora_routes,
+        inst_metrics_routes,
+        inst_fault_routes,
+        openapi_docs_routes,
+        grpc_file_routes,
+        grpc_reflect_routes,
+        web_chat_routes,
+        log_routes,
+        NULL,
     };
     bool split = strcmp(in->conf.infer_mode, "dmi") == 0;
     return (struct dispatch){

@@ -18,8 +18,10 @@
 #include "common/instance/inst_inspect.h"
 #include "common/instance/inst_pack.h"
 #include "common/instance/inst_routes.h"
+#include "common/net/access_log.h"
 #include "common/net/http_gate.h"
 #include "common/net/service.h"
+#include "common/net/log_route.h"
 
 enum {
     CONTROL_CONNS_MAX = 128, /* of each plane but the business plane */
@@ -132,6 +134,7 @@ static enum err open_listener(struct instance *in, const char *ip, int64_t port,
         .tls = in->tls.plane[tls],
     };
     http_gate_options(&o, in->gate, &c->limits);
+    if (business) access_log_watch(in->access_log, &o);
     const struct dispatch d = inst_dispatch(in);
     enum err e = dispatch_listen(l, in->loop, &d, planes, &o, eb);
     if (e == ERR_OK) in->n_listeners++;
@@ -307,6 +310,9 @@ static enum err instance_open(struct instance *in, struct errbuf *eb) {
     if ((e = open_kept(in, eb)) != ERR_OK) return e;
     if ((e = inst_lora_open(in)) != ERR_OK)
         return err_set(eb, e, "cannot start the thread that loads adapters: %s", err_text(e));
+    e = access_log_open(&in->access_log, "BatonConfig.accessLog", in->conf.dir, in->conf.access_log,
+                        eb);
+    if (e != ERR_OK) return e;
     if ((e = open_listeners(in, eb)) != ERR_OK) return e;
     if ((e = inst_load_start(in)) != ERR_OK)
         return err_set(eb, e, "cannot start loading: %s", err_text(e));
@@ -339,6 +345,7 @@ static void instance_close(struct instance *in) {
     inst_lora_fini(in);
     inst_metrics_destroy(&in->metrics);
     loop_destroy(&in->loop);
+    access_log_close(&in->access_log);
     http_gate_destroy(&in->gate);
 }
 
@@ -397,6 +404,16 @@ static const struct cli_option options[] = {
     {NULL, NULL, NULL, NULL},
 };
 
+/* For the hours that it is valid, from now on. */
+static void set_dynamic_level(const struct inst_conf *c) {
+    log_route_minutes((unsigned)c->log_level_valid_hours * 60);
+    if (c->log_level[0] == 0) return;
+    const struct log_rule rule = {.level = (enum log_level)log_level_parse(c->log_level),
+                                  .until_ms =
+                                      clock_ms() + (uint64_t)c->log_level_valid_hours * 3600000};
+    log_rule_set(&rule); /* the first one has room */
+}
+
 static int start(struct instance *in, const char *name, const struct daemon_args *a) {
     struct errbuf eb = {0};
     log_init(LOG_INFO, STDERR_FILENO);
@@ -416,8 +433,8 @@ static int start(struct instance *in, const char *name, const struct daemon_args
         buf_free(&out);
         return status;
     }
-    const char *level = in->conf.log_level[0] != 0 ? in->conf.log_level : in->conf.log_start_level;
-    log_init((enum log_level)log_level_parse(level), STDERR_FILENO);
+    log_init((enum log_level)log_level_parse(in->conf.log_start_level), STDERR_FILENO);
+    set_dynamic_level(&in->conf);
     log_start();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file over RLIMIT_FSIZE is an error of its write */

@@ -366,6 +366,7 @@ enum err h2_upgrade(struct http_conn *c, struct http_x *x, const char *settings)
     st->request_ended = true;
     st->x = x;
     x->stream = st;
+    x->h2 = true;
     if (x->grpc != NULL)
         grpc_x_under(x, &h2_x_ops);
     else

@@ -72,6 +72,7 @@ static void answer_refusal(struct h2_stream *st) {
         return;
     }
     st->x->stream = st;
+    st->x->h2 = true;
     st->x->keep_alive = true;
     st->x->head_only = head_only;
     http_req_fail(st->x, st->refuse_status, st->refuse_why);
@@ -90,6 +91,7 @@ void h2_stream_head(struct h2_stream *st, bool has_body) {
         return;
     }
     st->x->stream = st;
+    st->x->h2 = true;
     http_req_head(st->x, false);
     if (c->phase == PHASE_DEAD || st->x == NULL) return;
     if (!st->x->keep_alive) h2_leave(c); /* its last request */

@@ -234,6 +234,13 @@ struct http_x {
     size_t room_bytes; /* to be pending at most */
     loop_fn *on_room;
     void *on_room_arg;
+    void (*on_ended)(void *arg, const struct http_ended *e); /* NULL: nobody is told */
+    void *ended_arg;
+    uint64_t begun_us, out_bytes, in_bytes;
+    int status; /* 0: not answered yet */
+    bool whole; /* answered to its end */
+    bool h2;
+    char *note;
     const struct http_tap *tap; /* NULL: nobody reads along */
     void *tap_arg;
     char peer[HTTP_PEER_BYTES];

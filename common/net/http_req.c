@@ -206,6 +206,7 @@ void http_req_head(struct http_x *x, bool body_came) {
 /* To a handler that reads along. */
 static void open_body(struct http_x *x, const char *p, size_t n) {
     if (!has_room(x, n)) return;
+    x->in_bytes += n;
     buf_append(&x->body, p, n);
     x->body_owed += n;
     if (x->body.failed)
@@ -233,6 +234,7 @@ void http_req_body(struct http_x *x, const char *p, size_t n) {
     if (!has_room(x, n)) return;
     /* Its memory grows to what the head announced and no further. */
     if (x->head.has_length) buf_reserve_most(&x->body, n, (size_t)x->head.length);
+    x->in_bytes += n;
     buf_append(&x->body, p, n);
     if (x->body.failed) http_req_fail(x, 503, "out of memory");
 }

@@ -29,6 +29,7 @@
 #include "common/net/loop.h"
 #include "proto/err.h"
 
+struct http_ended;
 struct http_gate;
 struct http_server;
 struct http_x;
@@ -79,6 +80,21 @@ struct http_server_opts {
     /* Called when head and body are complete. Must reply, now or later. */
     void (*on_request)(void *arg, struct http_x *x);
     void *arg;
+    /* Called once for each exchange that was answered, or whose client left a handler without an
+     * answer; e lives during the call, which may end no exchange. NULL: not called. */
+    void (*on_ended)(void *ended_arg, const struct http_ended *e);
+    void *ended_arg; /* outlives the exchanges, which may outlive the listener */
+};
+
+/* An exchange that is over. */
+struct http_ended {
+    const char *method, *path, *peer, *request_id, *tenant;
+    const char *note; /* what its handler said of it by http_x_note(); "" when nothing */
+    bool h2, grpc;
+    int status;                   /* of HTTP; 499: the client left before it was answered */
+    bool broken;                  /* answered, but not to its end */
+    uint64_t in_bytes, out_bytes; /* of bodies */
+    uint64_t us;                  /* since its head was complete */
 };
 
 /* Binds and listens before it returns. ERR_CONFLICT: the port is taken (eb names host and port). */
@@ -133,6 +149,10 @@ const char *http_x_request_id(struct http_x *x);
  * their heads), or the text of an error with a status of HTTP, which becomes gRPC's. */
 bool http_x_is_grpc(const struct http_x *x);
 const char *http_x_peer(const struct http_x *x); /* "127.0.0.1:45122" */
+/* What http_ended.note is to be: members of a JSON object behind a comma (",\"p\":\"p1\""); copied.
+ * Nothing where nobody is told of ends; http_x_notes() says so. */
+bool http_x_notes(const struct http_x *x);
+void http_x_note(struct http_x *x, const char *members);
 /* The client showed a certificate that may do only some of what the plane offers (tls.h). */
 bool http_x_limited(const struct http_x *x);
 /* Whose request it is (proto/tenant.h): what was set, else made of the peer's address. */

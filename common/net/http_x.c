@@ -5,6 +5,7 @@
 #include <strings.h>
 #include <sys/random.h>
 #include "common/base/budget.h"
+#include "common/base/clock.h"
 #include "common/net/http_conn.h"
 #include "common/net/tls.h"
 
@@ -60,6 +61,9 @@ struct http_x *http_x_new(struct http_conn *c, const struct http_x_ops *ops,
     x->head_only = strcmp(http_head_method(&x->head), "HEAD") == 0;
     memcpy(x->peer, c->peer, sizeof(x->peer));
     x->limited = tls_sock_limited(&c->io);
+    x->on_ended = c->s->opts.on_ended;
+    x->ended_arg = c->s->opts.ended_arg;
+    if (x->on_ended != NULL) x->begun_us = clock_us();
     return x;
 }
 
@@ -111,7 +115,35 @@ static void leave_conn(struct http_x *x) {
     http_list_drop(&x->room);
 }
 
-/* ---- who reads along */
+/* ---- who reads along, and who is told of the end */
+
+bool http_x_notes(const struct http_x *x) {
+    return x->on_ended != NULL;
+}
+
+void http_x_note(struct http_x *x, const char *members) {
+    if (x->on_ended == NULL) return;
+    free(x->note);
+    x->note = strdup(members);
+}
+
+/* A message of a call is no exchange of its own, and what no handler has seen is none. */
+static void tell_ended(struct http_x *x) {
+    if (x->on_ended == NULL || x->one != NULL || (x->status == 0 && x->state == X_READING)) return;
+    x->on_ended(x->ended_arg, &(struct http_ended){.method = http_x_method(x),
+                                                   .path = http_x_path(x),
+                                                   .peer = x->peer,
+                                                   .request_id = http_x_request_id(x),
+                                                   .tenant = http_x_tenant(x),
+                                                   .note = x->note != NULL ? x->note : "",
+                                                   .h2 = x->h2,
+                                                   .grpc = x->grpc != NULL,
+                                                   .status = x->status != 0 ? x->status : 499,
+                                                   .broken = x->status != 0 && !x->whole,
+                                                   .in_bytes = x->in_bytes,
+                                                   .out_bytes = x->out_bytes,
+                                                   .us = clock_us() - x->begun_us});
+}
 
 void http_x_tap(struct http_x *x, const struct http_tap *tap, void *arg) {
     x->tap = tap;
@@ -119,15 +151,18 @@ void http_x_tap(struct http_x *x, const struct http_tap *tap, void *arg) {
 }
 
 static void tap_begin(struct http_x *x, int status, bool stream) {
+    x->status = status;
     if (x->tap != NULL) x->tap->begin(x->tap_arg, status, stream);
 }
 
 static void tap_data(struct http_x *x, const void *p, size_t n) {
+    x->out_bytes += n;
     if (x->tap != NULL && n > 0) x->tap->data(x->tap_arg, p, n);
 }
 
 static void tap_end(struct http_x *x, enum http_tap_end how) {
     const struct http_tap *tap = x->tap;
+    x->whole = x->whole || how == HTTP_TAP_WHOLE;
     x->tap = NULL;
     if (tap != NULL) tap->end(x->tap_arg, how);
 }
@@ -136,6 +171,8 @@ static void tap_end(struct http_x *x, enum http_tap_end how) {
 
 void http_x_free(struct http_x *x) {
     tap_end(x, HTTP_TAP_GONE);
+    tell_ended(x);
+    free(x->note);
     http_list_drop(&x->room);
     http_x_drop_body(x);
     grpc_x_free(x);

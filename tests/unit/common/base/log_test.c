@@ -237,6 +237,77 @@ static void children(void **state) {
     assert_int_equal(wait_for(pid, 60), 4);
 }
 
+/* Everything that is in the pipe now. */
+static void read_lines(char *p, size_t n) {
+    struct pollfd wait = {.fd = ends[0], .events = POLLIN};
+    size_t len = 0;
+    while (poll(&wait, 1, 0) == 1 && len + 1 < n) len += read_some(p + len, n - len);
+    p[len] = '\0';
+}
+
+static void areas_have_levels_of_their_own(void **state) {
+    char lines[4096];
+    struct log_rule all[LOG_AREAS_MAX];
+    (void)state;
+    log_init(LOG_INFO, ends[1]);
+    const struct log_rule loud = {.area = "relay", .level = LOG_DEBUG},
+                          quiet = {.area = "kv", .level = LOG_ERROR};
+    assert_false(log_shows(LOG_DEBUG));
+    assert_int_equal(log_rule_set(&loud), ERR_OK);
+    assert_int_equal(log_rule_set(&quiet), ERR_OK);
+    assert_true(log_shows(LOG_DEBUG));
+    log_debug("relay", "1");
+    log_debug("other", "2");
+    log_info("other", "3");
+    log_info("kv", "4");
+    log_warn("kv", "5");
+    log_error("kv", "6");
+    read_lines(lines, sizeof(lines));
+    assert_non_null(strstr(lines, "debug relay 1\n"));
+    assert_non_null(strstr(lines, "info other 3\n"));
+    assert_non_null(strstr(lines, "error kv 6\n"));
+    assert_null(strstr(lines, " 2\n"));
+    assert_null(strstr(lines, " 4\n"));
+    assert_null(strstr(lines, " 5\n"));
+    /* One for all areas, whose own rules go before; and one that is over. */
+    assert_int_equal(log_rule_set(&(struct log_rule){.level = LOG_NONE}), ERR_OK);
+    assert_int_equal(
+        log_rule_set(&(struct log_rule){.area = "kv", .level = LOG_DEBUG, .until_ms = 1}), ERR_OK);
+    log_error("other", "7");
+    log_error("kv", "8");
+    log_debug("relay", "9");
+    read_lines(lines, sizeof(lines));
+    assert_non_null(strstr(lines, " 9\n"));
+    assert_null(strstr(lines, " 7\n"));
+    assert_null(strstr(lines, " 8\n"));
+    assert_int_equal(log_rules(all), 2);
+    assert_string_equal(all[0].area, "relay");
+    assert_string_equal(all[1].area, "");
+    assert_true(log_rule_drop("relay") && log_rule_drop(""));
+    assert_false(log_rule_drop("relay"));
+    log_info("other", "10");
+    log_debug("relay", "11");
+    read_lines(lines, sizeof(lines));
+    assert_non_null(strstr(lines, " 10\n"));
+    assert_null(strstr(lines, " 11\n"));
+}
+
+static void rules_have_bounds(void **state) {
+    struct log_rule r = {.level = LOG_DEBUG}, all[LOG_AREAS_MAX];
+    (void)state;
+    for (int i = 0; i < LOG_AREAS_MAX; i++) {
+        snprintf(r.area, sizeof(r.area), "area_%d", i);
+        assert_int_equal(log_rule_set(&r), ERR_OK);
+    }
+    assert_int_equal(log_rule_set(&(struct log_rule){.area = "more"}), ERR_BUSY);
+    assert_int_equal(log_rule_set(&r), ERR_OK); /* the last one anew */
+    assert_int_equal(log_rules(all), LOG_AREAS_MAX);
+    assert_int_equal(log_rule_set(&(struct log_rule){.area = "a b"}), ERR_INVALID);
+    memset(r.area, 'a', sizeof(r.area));
+    assert_int_equal(log_rule_set(&r), ERR_INVALID);
+    for (int i = 0; i < LOG_AREAS_MAX; i++) assert_true(log_rule_drop(all[i].area));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_line, open_pipe, close_pipe),
@@ -247,6 +318,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(the_ring_writes_the_same_lines, open_pipe, close_pipe),
         cmocka_unit_test_setup_teardown(nobody_waits_for_a_reader, open_pipe, close_pipe),
         cmocka_unit_test_setup_teardown(children, open_pipe, close_pipe),
+        cmocka_unit_test_setup_teardown(areas_have_levels_of_their_own, open_pipe, close_pipe),
+        cmocka_unit_test(rules_have_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
