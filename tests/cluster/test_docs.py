@@ -97,6 +97,8 @@ def test_documented_defaults_are_the_real_ones(tmp_path):
 @pytest.mark.parametrize("path", sorted(glob.glob(os.path.join(ROOT, "cluster-conf", "*", "*.json"))))
 def test_shipped_configurations_are_valid(path):
     name = os.path.basename(path)
+    if os.path.basename(os.path.dirname(path)) == "observability":
+        return  # test_dashboards.py
     if name == "rank_table.json":
         with open(path) as f:
             assert json.load(f)["status"] == "completed"

@@ -5,10 +5,11 @@ import http.server
 import json
 import os
 import re
+import subprocess
 import threading
 
 import pytest
-from harness import ANSWER_S, SLOW, Cluster, Daemon, Standalone, Stream, get, post, wait_for
+from harness import ANSWER_S, BUILD, SLOW, Cluster, Daemon, Standalone, Stream, get, post, wait_for
 
 BODY = {"model": "fable", "prompt": "Once upon a time", "max_tokens": 6, "temperature": 0, "ignore_eos": True}
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -189,3 +190,16 @@ def test_urls_that_are_refused(url, text):
     c.coordinator.start()
     c.coordinator.process.wait(30 * SLOW)
     assert c.coordinator.process.returncode == 2 and text in c.coordinator.log(), c.coordinator.log()
+
+
+def test_batonctl_log(pair):
+    def log(*args):
+        p = subprocess.run([os.path.join(BUILD, "bin", "batonctl"), "-m", pair.mgmt, "log", *args], capture_output=True, text=True, timeout=ANSWER_S)
+        return p.returncode, p.stdout + p.stderr
+    name = str(pair.serving("prefill")[0])
+    assert log() == (0, "info\n")
+    assert re.fullmatch(r"info\nkv: debug, for \d+ s more\n", log("debug", "kv", "--on", name, "--minutes", "5")[1])
+    assert log() == (0, "info\n")
+    assert log("default", "kv", "--on", name) == (0, "info\n")
+    assert log("loud")[0] == 1 and 'got "loud"' in log("loud")[1]
+    assert log("info", "--on", "nobody") == (1, "batonctl: no instance is called nobody\n")

@@ -80,6 +80,10 @@ bool ctl_ask_at(const struct ctl *c, const char *base, const char *method, const
 void ctl_answer_free(struct ctl_answer *a);
 /* Says what the coordinator refused. Returns 1. */
 int ctl_refused(const struct ctl *c, const struct ctl_answer *a);
+/* The management plane of an instance by its name, address or number, or with NULL that of the
+ * coordinator. False: there is none, and that was said. */
+enum { CTL_BASE_BYTES = 160 };
+bool ctl_base_of(const struct ctl *c, const char *name, char base[CTL_BASE_BYTES]);
 /* Opens the connection's certificates where the URL is https. */
 bool ctl_open(struct ctl *c);
 
@@ -109,6 +113,7 @@ int ctl_cmd_undrain(struct ctl *c);
 int ctl_cmd_join(struct ctl *c);
 int ctl_cmd_leave(struct ctl *c);
 int ctl_cmd_reload(struct ctl *c);
+int ctl_cmd_log(struct ctl *c);
 int ctl_cmd_upgrade(struct ctl *c);
 int ctl_cmd_watch(struct ctl *c);
 int ctl_cmd_top(struct ctl *c);

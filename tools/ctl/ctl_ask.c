@@ -191,3 +191,18 @@ struct json_value *ctl_status(const struct ctl *c) {
     ctl_answer_free(&a);
     return root;
 }
+
+bool ctl_base_of(const struct ctl *c, const char *name, char base[CTL_BASE_BYTES]) {
+    snprintf(base, CTL_BASE_BYTES, "%s", c->base);
+    if (name == NULL) return true;
+    struct json_value *status = ctl_status(c);
+    if (status == NULL) return false;
+    const struct json_value *o = ctl_instance(status, name);
+    if (o != NULL)
+        snprintf(base, CTL_BASE_BYTES, "%s://%s",
+                 strncmp(c->base, "https://", 8) == 0 ? "https" : "http", ctl_str(o, "management"));
+    else
+        ctl_fail(c, 1, "no instance is called %s", name);
+    json_put(status);
+    return o != NULL;
+}

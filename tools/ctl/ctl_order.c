@@ -187,28 +187,67 @@ int ctl_cmd_leave(struct ctl *c) {
 /* ---- files read again */
 
 int ctl_cmd_reload(struct ctl *c) {
-    char base[128];
-    const char *at = c->base;
-    if (c->n_args > 0) {
-        struct json_value *status = ctl_status(c);
-        if (status == NULL) return 1;
-        const struct json_value *o = ctl_instance(status, c->args[0]);
-        if (o != NULL)
-            snprintf(base, sizeof(base), "%s://%s",
-                     strncmp(c->base, "https://", 8) == 0 ? "https" : "http",
-                     ctl_str(o, "management"));
-        json_put(status);
-        if (o == NULL) return ctl_fail(c, 1, "no instance is called %s", c->args[0]);
-        at = base;
-    }
+    char base[CTL_BASE_BYTES];
+    if (!ctl_base_of(c, c->n_args > 0 ? c->args[0] : NULL, base)) return 1;
     struct ctl_answer a;
-    if (!ctl_ask_at(c, at, "POST", "/v1/reload", "{}", false, &a)) return 1;
+    if (!ctl_ask_at(c, base, "POST", "/v1/reload", "{}", false, &a)) return 1;
     const int rc = a.status == 200 ? 0 : ctl_refused(c, &a);
     if (rc == 0 && c->json) printf("%s\n", a.body);
     if (rc == 0 && !c->json)
         printf("%s reads its certificates, keys and lists again; its log says what is wrong with "
                "them\n",
                c->n_args > 0 ? c->args[0] : "the coordinator");
+    ctl_answer_free(&a);
+    return rc;
+}
+
+/* ---- levels of the log */
+
+static void show_levels(const struct json_value *root) {
+    struct json_value *rules;
+    printf("%s\n", ctl_str(root, "level"));
+    for (size_t i = 0; json_get_arr(root, "rules", &rules) == JSON_OK && i < json_arr_len(rules);
+         i++) {
+        const struct json_value *o = json_arr_at(rules, i);
+        const char *area = ctl_str(o, "area");
+        printf("%s: %s", area[0] != '\0' ? area : "all areas", ctl_str(o, "level"));
+        if (ctl_num(o, "seconds") > 0) printf(", for %lld s more", ctl_num(o, "seconds"));
+        putchar('\n');
+    }
+}
+
+int ctl_cmd_log(struct ctl *c) {
+    char base[CTL_BASE_BYTES];
+    long minutes = -1;
+    struct buf body = BUF_INIT;
+    struct ctl_answer a;
+    if (!ctl_number(c, "--minutes", 0, 10080, &minutes)) return 2;
+    if (c->n_args == 0 && minutes >= 0) return ctl_fail(c, 2, "--minutes needs a LEVEL");
+    if (!ctl_base_of(c, ctl_option(c, "--on"), base)) return 1;
+    if (c->n_args > 0) {
+        buf_puts(&body, "{\"level\":");
+        buf_json_str(&body, c->args[0], strlen(c->args[0]));
+        buf_puts(&body, ",\"area\":");
+        buf_json_str(&body, c->n_args > 1 ? c->args[1] : "",
+                     c->n_args > 1 ? strlen(c->args[1]) : 0);
+        if (minutes >= 0) buf_printf(&body, ",\"minutes\":%ld", minutes);
+        buf_putc(&body, '}');
+    }
+    const bool ok = !body.failed && ctl_ask_at(c, base, c->n_args > 0 ? "POST" : "GET", "/v1/log",
+                                               body.data, false, &a);
+    buf_free(&body);
+    if (!ok) return 1;
+    int rc = a.status == 200 ? 0 : ctl_refused(c, &a);
+    if (rc == 0 && c->json) {
+        printf("%s\n", a.body);
+    } else if (rc == 0) {
+        struct json_value *root = NULL;
+        if (json_read(&root, a.body, a.len, NULL, NULL) == ERR_OK)
+            show_levels(root);
+        else
+            rc = ctl_fail(c, 1, "%s/v1/log: an answer that is no JSON", base);
+        json_put(root);
+    }
     ctl_answer_free(&a);
     return rc;
 }

@@ -62,6 +62,10 @@ static const struct cli_option top[] = {
     {"--count", NULL, "N",
      "so many tables (default: until it is ended; one where there is no terminal)"},
     END};
+static const struct cli_option levels[] = {
+    {"--on", NULL, "NAME", "of this instance"},
+    {"--minutes", NULL, "N", "for so long (default: two hours; 0: as long as it runs)"},
+    END};
 static const struct cli_option logs[] = {
     {"--follow", "-f", NULL, "goes on with what is added"},
     {"--lines", "-n", "N", "so many of the last lines (default: 20)"},
@@ -112,6 +116,10 @@ const struct ctl_command ctl_commands[] = {
     {"reload", "[NAME]",
      "reads certificates, keys and the rank table again: of the coordinator, or of an instance",
      NULL, 0, 1, 0, ctl_cmd_reload, NULL},
+    {"log", "[LEVEL [AREA]]",
+     "levels of the log of the coordinator, or of an instance: shows them, or sets that of an area "
+     "(\"relay\", \"kv\"; default: of all) to debug, info, warn, error, none or default",
+     levels, 0, 2, 0, ctl_cmd_log, "debug|info|warn|error|none|default"},
     {"logs", "[NAME]", "the logs of this user's `baton serve`, or of the machine's units", logs, 0,
      1, CTL_LOCAL, ctl_cmd_logs, NULL},
     {"check", "FILE...", "checks configuration files and rank tables as a start would", NULL, 1,
