@@ -57,8 +57,6 @@ struct coord_conf {
     int64_t metrics_reuse_s;
     int64_t max_schedule_count, reordering_type, select_type;
     double res_limit_rate, string_token_rate, reject_factor;
-    char log_level[16], error_format[16], error_style[16];
-    double res_limit_rate, string_token_rate;
     char log_level[16], error_format[16], error_style[16], access_log[COORD_PATH_BYTES];
     char api_keys_file[COORD_FILE_BYTES], tls_min_version[8], client_certificates[16];
     bool tls_verify_host;
