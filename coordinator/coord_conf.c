@@ -237,6 +237,10 @@ static const struct conf_key keys[] = {
         "requests whose first token is expected later than so many times digs_prefill_slo, or "
         "whose "
         "tokens later than so many times digs_decode_slo, get 429; 0: none does"),
+    BOOL(
+        flex, P "flex", "false",
+        "roles that follow the load: one instance of a group may do both, with a share of prefill, "
+        "where a whole one more of a role would be too much"),
     BOOL(fall_back, P "fallback_to_standard", "false",
          "while no prefill or no decode instance is left, those of the other role serve requests "
          "alone, whatever their labels say; false: 503"),

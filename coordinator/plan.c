@@ -10,6 +10,8 @@
  *    changes its role.
  * 6. Where a group has nobody at work of a role, those of the other role do both, at once, until
  *    they can serve with one of it again.
+ * 7. Where one role of a group is under pressure and a whole instance more would be too much, one
+ *    of its instances does both, with a share of prefill; the one with label flex_static first.
  *
  * Only rules 4 and 5 move what stands: at most one instance a group, as long as roles can change.
  */
@@ -192,6 +194,7 @@ static void leave(struct work *w, struct plan_node *v) {
     t->n_open -= is_open(v);
     t->n_able -= is_open(v) && !v->roleless;
     v->place.group = 0;
+    v->place.share = 0;
 }
 
 static bool lacks(const struct group *g, int part) {
@@ -463,6 +466,74 @@ static void stand_in(struct work *w) {
     }
 }
 
+/* ---- rule 7 */
+
+/* Numbers of percent tell the next coordinator which role it had: odd ones prefill. */
+static int share_of(enum inst_role role, int percent) {
+    return role == ROLE_PREFILL ? percent + 1 : percent;
+}
+
+static bool may_share(const struct work *w, const struct plan_node *v, unsigned group) {
+    return v->place.group == group && is_open(v) && has_role(v) && !v->roleless &&
+           !v->place.stands_in && v->label != LABEL_PREFILL_STATIC &&
+           v->label != LABEL_DECODE_STATIC && w->conf->decides;
+}
+
+/* Who does both: who does already, who is meant for it, who has least to do. NULL: none may. */
+static struct plan_node *sharer_of(struct work *w, unsigned group, enum inst_role role) {
+    struct plan_node *best = NULL;
+    for (size_t i = 0; i < w->n; i++) {
+        struct plan_node *v = &w->nodes[i];
+        if (!may_share(w, v, group) || v->place.role != role) continue;
+        if (best == NULL) {
+            best = v;
+            continue;
+        }
+        const bool has = v->place.share > 0, best_has = best->place.share > 0,
+                   meant = v->label == LABEL_FLEX_STATIC,
+                   best_meant = best->label == LABEL_FLEX_STATIC;
+        if (has != best_has ? has : meant != best_meant ? meant : v->tasks < best->tasks) best = v;
+    }
+    return best;
+}
+
+/* Nothing is changed for less than two tens, nor soon after the last time. */
+static bool is_news(const struct work *w, const struct plan_node *v, int share) {
+    const int was = v->place.share, by = was > share ? was - share : share - was;
+    if (share > 0 && was > 0 && by < 20) return false;
+    return v->shared_ms == 0 || w->now_ms - v->shared_ms >= w->conf->cool_ms;
+}
+
+static void share_in(struct work *w, unsigned group, const struct role_needs *need) {
+    const struct group *g = &w->groups[group];
+    struct plan_node *had = NULL, *next = NULL;
+    for (size_t i = 0; i < w->n; i++)
+        if (w->nodes[i].place.group == group && w->nodes[i].place.share > 0) had = &w->nodes[i];
+    struct role_share s = {false, 0};
+    if (!g->switching && w->conf->flex)
+        s = role_needs_share(need, g->part[0].n_able, g->part[1].n_able, had != NULL);
+    const enum inst_role role = s.of_p ? ROLE_PREFILL : ROLE_DECODE;
+    if (s.percent > 0) next = sharer_of(w, group, role);
+    if (had != NULL && had != next && is_open(had) && is_news(w, had, 0)) had->place.share = 0;
+    if (next == NULL || (had != NULL && had != next && had->place.share > 0)) return;
+    const int share = share_of(role, s.percent);
+    if (is_news(w, next, share)) next->place.share = share;
+}
+
+static void share(struct work *w) {
+    size_t n_all = 0;
+    for (unsigned g = 1; g < w->n_groups; g++) n_all += n_working(&w->groups[g]);
+    for (unsigned g = 1; g < w->n_groups; g++) {
+        const double part = n_all > 0 ? (double)n_working(&w->groups[g]) / (double)n_all : 0;
+        const struct role_needs need = {w->conf->needs.p * part, w->conf->needs.d * part};
+        if (w->groups[g].n > 0) share_in(w, g, &need);
+    }
+    for (size_t i = 0; i < w->n; i++) { /* one that changes, or does all, has no part of it */
+        struct plan_place *at = &w->nodes[i].place;
+        if (!w->conf->flex || at->next != ROLE_NONE || at->stands_in) at->share = 0;
+    }
+}
+
 /* ---- all of them */
 static int by_id(const void *a, const void *b) {
     const struct plan_node *x = a, *y = b;
@@ -502,6 +573,7 @@ enum err plan_make(struct plan *p, const struct plan_conf *c, uint64_t now_ms) {
             follow_load(&w);
         }
         stand_in(&w);
+        share(&w);
         for (size_t i = 0; i < p->n; i++) p->nodes[i].place = w.nodes[i].place;
         p->decided |= gave;
     }

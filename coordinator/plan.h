@@ -23,6 +23,8 @@ struct plan_place {
     bool by_load;        /* that switch follows the load; else a role is lacking */
     unsigned group;      /* from 1 on; 0: in none yet */
     bool stands_in;      /* it is the other role as well, of which its group has nobody (rule 6) */
+    int share;           /* it is the other role as well, with so many percent of prefill (rule 7);
+                            0: it is not */
 };
 
 struct plan_node {
@@ -35,6 +37,7 @@ struct plan_node {
     uint64_t closed_ms;   /* since then it takes no new work: away, drained, leaving; 0: it does */
     uint64_t switched_ms; /* when a switch gave it its role; 0: none did */
     bool roleless;        /* it had its role, and has to get it again: it does no work */
+    uint64_t shared_ms;   /* when its share changed; 0: it never did */
     bool paired;          /* it stands in, and could serve with one of the other role again */
     unsigned tasks;
     const uint32_t *links; /* ids of the peers it says it has */
@@ -51,6 +54,7 @@ struct plan_conf {
     uint64_t repair_ms; /* so long a group may lack a role that an instance of it has */
     bool fall_back;     /* where a role has nobody left, the other one stands in for it */
     struct role_needs needs; /* of all groups together; both 0: roles follow no load */
+    bool flex;               /* one of a group may do both, with a share */
     uint64_t cool_ms;        /* after a switch, so long the load switches nobody in its group */
 };
 

@@ -16,7 +16,7 @@ struct look {
 
 static bool same_place(const struct plan_place *a, const struct plan_place *b) {
     return a->role == b->role && a->next == b->next && a->group == b->group &&
-           a->stands_in == b->stands_in;
+           a->stands_in == b->stands_in && a->share == b->share;
 }
 
 static enum inst_role other_role(enum inst_role role) {
@@ -97,6 +97,13 @@ static void explain(char *why, const struct look *l, const struct plan_node *v,
     else if (to->stands_in != v->place.stands_in)
         snprintf(why, PLAN_WHY_BYTES, "group %u has %s %s instance that can work", to->group,
                  to->stands_in ? "no" : "a", inst_role_name(other_role(to->role)));
+    else if (to->share != v->place.share)
+        snprintf(
+            why, PLAN_WHY_BYTES,
+            "the load needs %.2f prefill and %.2f decode instances, and so this %s instance of "
+            "group %u %s",
+            l->conf->needs.p, l->conf->needs.d, inst_role_name(to->role), to->group,
+            to->share > 0 ? "does both, with a share" : "need not do both any more");
     else if (v->place.group != 0)
         why_moved(why, l, v, to);
     else

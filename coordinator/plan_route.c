@@ -20,6 +20,7 @@ static struct json_value *place_json(const struct plan_place *at) {
     add_str(o, "role", inst_role_name(at->next != ROLE_NONE ? at->next : at->role));
     add_u64(o, "group", at->group);
     if (at->stands_in) json_obj_set(o, "standsIn", json_new_bool(true));
+    if (at->share > 0) json_obj_set(o, "prefillPercent", json_new_i64(at->share));
     return o;
 }
 

@@ -49,6 +49,7 @@ static struct plan_node node_of(const struct coordinator *co, const struct inst 
                           .reports = stand_in_reported(co, m),
                           .closed_ms = in->facts.closed_ms,
                           .switched_ms = in->plan.switched_ms,
+                          .shared_ms = in->plan.shared_ms,
                           .roleless = in->facts.roleless,
                           .paired = in->plan.place.stands_in && has_partner(co, in),
                           .tasks = in->ledger.tasks,
@@ -105,6 +106,7 @@ static struct plan_conf conf_of(const struct coordinator *co) {
                              .settle_ms = (uint64_t)c->register_lease_s * 1000,
                              .repair_ms = (uint64_t)c->role_repair_s * 1000,
                              .fall_back = c->controller_enabled && c->fall_back,
+                             .flex = c->controller_enabled && c->flex,
                              .cool_ms = (uint64_t)c->role_cool_s * 1000};
     if (c->roles_follow && c->p_rate == 0) planner_needs(co, &conf.needs);
     return conf;
@@ -152,6 +154,12 @@ static void take(struct coordinator *co, struct inst *in, const struct plan_node
     at->role = v->place.role;
     at->group = v->place.group;
     planner_stands_in(co, in, v->place.stands_in);
+    if (v->place.share != at->share) {
+        log_info("controller", "id=%u event=share role=%s percent=%d was=%d", in->id,
+                 inst_role_name(at->role), v->place.share, at->share);
+        at->share = v->place.share;
+        in->plan.shared_ms = clock_ms();
+    }
     if (v->place.next != at->next) {
         log_warn("controller", "event=role_wanted group=%u role=%s", at->group,
                  inst_role_name(v->place.next));

@@ -198,8 +198,8 @@ bool inst_has_role(const struct inst *in) {
 }
 
 bool inst_stands_in(const struct inst *in) {
-    return in->plan.place.stands_in && in->facts.status.role == ROLE_FLEX &&
-           in->stream == STREAM_UP;
+    return (in->plan.place.stands_in || in->plan.place.share > 0) &&
+           in->facts.status.role == ROLE_FLEX && in->stream == STREAM_UP;
 }
 
 bool inst_works_as(const struct inst *in, enum inst_role role) {

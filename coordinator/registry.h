@@ -66,6 +66,7 @@ struct inst_plan {
     bool force; /* the switch to place.next need not wait */
     uint64_t switch_until_ms, switch_began_us;
     uint64_t switched_ms;       /* when a switch was over; 0: none was */
+    uint64_t shared_ms;         /* when its share changed; 0: it never did */
     uint64_t posted_hash;       /* of the role body it took last; 0: none */
     enum inst_role posted_role; /* as which */
     uint64_t unpair_at_ms;      /* stand_in.h; 0: nothing is left of that time */
@@ -155,7 +156,8 @@ enum err inst_step(struct inst *in, enum inst_event ev);
 bool inst_answers(const struct inst *in); /* its last poll was answered, or the next may be */
 /* It has the role that it is to have, alone or among others. */
 bool inst_has_role(const struct inst *in);
-/* It does both, in place of a role that has nobody left (plan.h, rule 6): its own pair. */
+/* It does both, in place of a role that has nobody left, or with a share (plan.h, rules 6 and 7):
+ * its own pair. */
 bool inst_stands_in(const struct inst *in);
 /* Its part in a pair: the role of its plan, or either. */
 bool inst_works_as(const struct inst *in, enum inst_role role);

@@ -2,10 +2,11 @@
 #include "coordinator/role_needs.h"
 
 #include <math.h>
-#include <stdbool.h>
 
 static const double BUSY_MIN = 0.5, BUSY_MAX = 0.9; /* how busy an instance may be */
 static const double PRESSURE = 0.7;                 /* below it nothing has to change */
+static const double SHARE_RELIEF = 0.1;             /* of the pressure that a share takes off */
+static const double PRESSURE_KEEP = 0.5;            /* above it a share stays */
 static const double RELIEF = 0.5; /* of what one more of a role can take off its pressure */
 
 /* ---- arrivals */
@@ -99,4 +100,35 @@ int role_needs_lean(const struct role_needs *need, size_t n_p, size_t n_d) {
     const double best = p_gains ? more_p : more_d, n = (double)(p_gains ? n_p : n_d) + 1;
     if (best > now * (1 - RELIEF / n)) return 0;
     return p_gains ? 1 : -1;
+}
+
+/* Beside a that prefill and b that decode one does both: its part of prefill at which both sides
+ * are under the same pressure, in tens of percent, and that pressure. 0: one role alone is as good.
+ */
+static int share_beside(const struct role_needs *need, double a, double b, double *pressed) {
+    const double x = (need->p * (b + 1) - need->d * a) / (need->p + need->d);
+    const int percent = 10 * (int)lround(x * 10);
+    if (percent < 10 || percent > 90) return 0;
+    const double part = percent / 100.0;
+    const double p = need->p / (a + part), d = need->d / (b + 1 - part);
+    *pressed = p > d ? p : d;
+    return percent;
+}
+
+struct role_share role_needs_share(const struct role_needs *need, size_t n_p, size_t n_d,
+                                   bool had) {
+    struct role_share out = {false, 0};
+    if (n_p == 0 || n_d == 0) return out;
+    const double now = pressure(need, n_p, n_d);
+    if (!(now >= (had ? PRESSURE_KEEP : PRESSURE))) return out;
+    double least = now * (1 - SHARE_RELIEF);
+    for (int of_p = 0; of_p < 2; of_p++) {
+        double pressed = INFINITY;
+        const int percent =
+            share_beside(need, (double)n_p - of_p, (double)n_d - (1 - of_p), &pressed);
+        if (percent == 0 || !(pressed <= least)) continue;
+        least = pressed;
+        out = (struct role_share){of_p == 1, percent};
+    }
+    return out;
 }

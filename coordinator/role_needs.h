@@ -9,6 +9,7 @@
 #ifndef BATON_COORDINATOR_ROLE_NEEDS_H
 #define BATON_COORDINATOR_ROLE_NEEDS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "proto/perf_msg.h"
@@ -50,5 +51,14 @@ void role_needs_of(struct role_needs *out, const struct role_load *l, const stru
  * more should decode, 0: it is well as it is. There is a move only under pressure, and only one
  * that relieves it clearly. */
 int role_needs_lean(const struct role_needs *need, size_t n_p, size_t n_d);
+
+/* What one instance that does both takes off: of_p: one of the n_p, else of the n_d. */
+struct role_share {
+    bool of_p;
+    int percent; /* of its work that is prefill, in tens, 10 to 90; 0: none is to do both */
+};
+/* The share that relieves most, under pressure and where it relieves a tenth at least. had: there
+ * is one already: it stays down to a lower pressure. */
+struct role_share role_needs_share(const struct role_needs *need, size_t n_p, size_t n_d, bool had);
 
 #endif

@@ -44,7 +44,7 @@ static char *body_for(const struct coordinator *co, const struct inst *in, enum 
                       bool force) {
     struct role_msg m = {.has_peers = true, .force = force, .drained = in->drain.ordered};
     fill_node(&m.local, in);
-    if (role == ROLE_FLEX) m.local.p_percentage = stand_in_share(in->plan.place.role);
+    if (role == ROLE_FLEX) m.local.p_percentage = stand_in_share(&in->plan.place);
     m.peers = calloc(co->reg.n + 1, sizeof(*m.peers));
     if (m.peers == NULL) return NULL;
     for (const struct inst *p = co->reg.first; p != NULL; p = p->next)

@@ -78,14 +78,14 @@ void route_cost_of(struct route_cost *out, const struct schedule_conf *c, const 
                    const struct inst_view *d, size_t n_d, const struct inst_view *at,
                    const struct demand *demand) {
     *out = (struct route_cost){.from = n_d};
-    if (p == NULL) {
+    if (p == NULL || p->id == at->id) { /* one place for both */
         out->computed = more_than((double)demand->prompt_tokens - at->cached, 1);
         const double s = compute_s(at, out->computed) * (at->n_decoding > 0 ? BESIDE : 1);
         /* and those that decode there get on so much slower meanwhile */
         out->prompt_s = at->queue_s + s + s * (double)at->n_decoding;
     } else {
         prompt_at(out, c, p, d, n_d, demand);
-        out->link_s = p->id == at->id ? 0 : link_s(c, p, at, demand, out->prompt_s);
+        out->link_s = link_s(c, p, at, demand, out->prompt_s);
         out->prompt_s += p->queue_s;
     }
     out->decode_s = decode_s(c, at, demand);

@@ -8,14 +8,19 @@
 /* Both leave prefill all that the instances' own settings give it beside what decodes. */
 enum { SHARE_OF_P = 99, SHARE_OF_D = 98, MOVE_AGAIN_MS = 1000 };
 
-int stand_in_share(enum inst_role role) {
-    return role == ROLE_PREFILL ? SHARE_OF_P : SHARE_OF_D;
+int stand_in_share(const struct plan_place *at) {
+    if (!at->stands_in && at->share > 0) return at->share;
+    return at->role == ROLE_PREFILL ? SHARE_OF_P : SHARE_OF_D;
+}
+
+bool stand_in_says(int p_percentage) {
+    return p_percentage == SHARE_OF_P || p_percentage == SHARE_OF_D;
 }
 
 enum inst_role stand_in_reported(const struct coordinator *co, const struct status_msg *m) {
     if (m->role == ROLE_PREFILL || m->role == ROLE_DECODE) return m->role;
     if (m->role != ROLE_FLEX || !co->conf.controller_enabled) return ROLE_NONE;
-    return m->p_percentage == SHARE_OF_D || m->p_percentage < 50 ? ROLE_DECODE : ROLE_PREFILL;
+    return m->p_percentage % 2 == 0 ? ROLE_DECODE : ROLE_PREFILL;
 }
 
 /* Requests there in the other role than its own. */
@@ -27,7 +32,7 @@ static unsigned n_left(const struct inst *in) {
 enum inst_role stand_in_word(const struct inst *in) {
     const struct inst_plan *p = &in->plan;
     if (p->place.role == ROLE_NONE) return ROLE_NONE;
-    const bool does_both = p->place.stands_in ||
+    const bool does_both = p->place.stands_in || p->place.share > 0 ||
                            (p->posted_role == ROLE_FLEX && p->posted_hash != 0 && n_left(in) > 0);
     return does_both ? ROLE_FLEX : p->place.role;
 }
@@ -42,8 +47,8 @@ void stand_in_now(struct coordinator *co) {
 void stand_in_tick(struct coordinator *co, struct inst *in, uint64_t now_ms) {
     struct inst_plan *p = &in->plan;
     /* What is at a D as its P will be done soon. */
-    const bool comes_back =
-        p->place.role == ROLE_PREFILL && !p->place.stands_in && stand_in_word(in) == ROLE_FLEX;
+    const bool comes_back = p->place.role == ROLE_PREFILL && !p->place.stands_in &&
+                            p->place.share == 0 && stand_in_word(in) == ROLE_FLEX;
     if (!comes_back) {
         p->unpair_at_ms = 0;
     } else if (p->unpair_at_ms == 0) {

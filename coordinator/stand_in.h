@@ -6,16 +6,21 @@
 #ifndef BATON_COORDINATOR_STAND_IN_H
 #define BATON_COORDINATOR_STAND_IN_H
 
+#include <stdbool.h>
 #include <stdint.h>
+#include "coordinator/plan.h"
 #include "proto/role_msg.h"
 
 struct coordinator;
 struct inst;
 struct status_msg;
 
-/* The role body's p_percentage of one with the role: its status repeats it, so that the next
- * coordinator knows which role it is to have again. */
-int stand_in_share(enum inst_role role);
+/* The role body's p_percentage of one that does both: 98 or 99 of one that stands in, else the
+ * share of its plan. It is odd of one whose own role is prefill: its status repeats it, so that the
+ * next coordinator knows which role it is to have again. */
+int stand_in_share(const struct plan_place *at);
+/* Whether a flex that says so stands in. */
+bool stand_in_says(int p_percentage);
 /* Which role of a plan goes with a status: prefill or decode, also of one that stands in; else
  * ROLE_NONE. */
 enum inst_role stand_in_reported(const struct coordinator *co, const struct status_msg *m);

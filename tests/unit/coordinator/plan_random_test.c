@@ -1,6 +1,7 @@
 /* Goal: what plan_test.c shows of a few instances holds in whatever order things happen, and the
  * same facts give the same plan. Method: thousands of random clusters, worked by random events,
- * with the rules checked after each. A seed that fails is printed; PLAN_SEED runs it alone. */
+ * with the rules checked after each. A seed that fails is printed; PLAN_SEED runs it alone,
+ * PLAN_SEEDS=10000 as many as that. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -12,7 +13,8 @@
 
 #include "tests/unit/coordinator/plan_world.h"
 
-enum { N_SEEDS = 3000, N_EVENTS = 60 };
+enum { N_SEEDS = 500, N_EVENTS = 60 };
+static size_t n_shares;
 
 static int random_label(void) {
     static const int labels[] = {-1, -1, -1, LABEL_PREFILL_PREFER, LABEL_DECODE_PREFER};
@@ -29,6 +31,7 @@ static void check_same(const struct plan_place *a, const struct plan_place *b) {
     assert_int_equal(a->next, b->next);
     assert_int_equal(a->group, b->group);
     assert_int_equal(a->stands_in, b->stands_in);
+    assert_int_equal(a->share, b->share);
 }
 
 /* The same facts in another order are the same plan, and the plan is content with itself. */
@@ -131,6 +134,30 @@ static void check_groups(void) {
     }
 }
 
+/* One of a group at most has a share, one that could switch or was meant for it, beside at least
+ * one of each role; its number says what it is. */
+static void check_shares(void) {
+    for (unsigned g = 1; g <= last_group(); g++) {
+        size_t n = 0, n_role[2] = {0};
+        for (size_t i = 0; i < w.plan.n; i++) {
+            const struct plan_node *v = &w.nodes[i];
+            if (v->place.group != g) continue;
+            n_role[v->place.role == ROLE_DECODE]++;
+            if (v->place.share == 0) continue;
+            const struct plan_node *b = before(v->id);
+            const bool anew = b == NULL || b->place.share != v->place.share;
+            n++;
+            assert_true(w.conf.flex && v->place.next == ROLE_NONE && !v->place.stands_in);
+            assert_true(v->label != LABEL_PREFILL_STATIC && v->label != LABEL_DECODE_STATIC);
+            assert_true(v->place.share >= 10 && v->place.share <= 91);
+            assert_int_equal(v->place.share % 2, v->place.role == ROLE_PREFILL);
+            if (anew) assert_true(is_open(v) && !v->roleless);
+            n_shares++;
+        }
+        if (n > 1) fail_msg("group %u has %zu that do both", g, n);
+    }
+}
+
 /* Who stands in has a reason, and whoever has one does, as soon as it shows. */
 static void check_stand_in(void) {
     const bool settled = w.now_ms - w.plan.started_ms >= w.conf.settle_ms;
@@ -168,6 +195,7 @@ static void check(bool settled) {
     for (size_t i = 0; i < w.plan.n; i++) check_node(&w.nodes[i]);
     check_switches();
     check_stand_in();
+    check_shares();
     if (settled) check_groups();
 }
 
@@ -195,6 +223,7 @@ static void check_one(bool settled) {
 /* Loads of all kinds, and none. */
 static void random_needs(void) {
     w.conf.cool_ms = rnd(2) * 5000;
+    w.conf.flex = rnd(2) == 0;
     w.conf.needs = (struct role_needs){0, 0};
     if (rnd(2) == 0)
         w.conf.needs = (struct role_needs){(double)rnd(60) * 0.5, (double)rnd(60) * 0.5};
@@ -327,13 +356,15 @@ static void run_seed(uint64_t seed) {
 static uint64_t running;
 
 static void random_clusters(void **state) {
-    const char *only = getenv("PLAN_SEED");
+    const char *only = getenv("PLAN_SEED"), *seeds = getenv("PLAN_SEEDS");
+    const uint64_t n = only != NULL ? 1 : seeds != NULL ? strtoull(seeds, NULL, 10) : N_SEEDS;
     (void)state;
     const uint64_t from = only != NULL ? strtoull(only, NULL, 10) : 1;
-    for (uint64_t seed = from; seed < from + (only != NULL ? 1 : N_SEEDS); seed++) {
+    for (uint64_t seed = from; seed < from + n; seed++) {
         running = seed;
         run_seed(seed);
     }
+    if (only == NULL) assert_true(n_shares > n); /* they do occur */
     running = 0;
 }
 

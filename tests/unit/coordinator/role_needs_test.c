@@ -131,9 +131,53 @@ static void moves_end(void **state) {
     }
 }
 
+/* ---- shares */
+static void one_that_does_both(void **state) {
+    (void)state;
+    /* 1P1D, nearly all of it prompts: the decode instance helps with four fifths of its time */
+    struct role_share s = role_needs_share(&(struct role_needs){1.8, 0.2}, 1, 1, false);
+    assert_true(!s.of_p && s.percent == 80);
+    /* and mirrored the prefill instance keeps a fifth of its own */
+    s = role_needs_share(&(struct role_needs){0.2, 1.8}, 1, 1, false);
+    assert_true(s.of_p && s.percent == 20);
+    /* as it should be already */
+    assert_int_equal(role_needs_share(&(struct role_needs){1, 1}, 1, 1, false).percent, 0);
+    assert_int_equal(role_needs_share(&(struct role_needs){3, 3}, 2, 2, false).percent, 0);
+    /* little to do: none begins, one that is there stays a while */
+    assert_int_equal(role_needs_share(&(struct role_needs){0.6, 0.1}, 1, 1, false).percent, 0);
+    assert_true(role_needs_share(&(struct role_needs){0.6, 0.1}, 1, 1, true).percent > 0);
+    assert_int_equal(role_needs_share(&(struct role_needs){0.4, 0.1}, 1, 1, true).percent, 0);
+    /* a whole instance more is rule 5's affair */
+    assert_int_equal(role_needs_share(&(struct role_needs){9, 0.1}, 1, 3, false).percent, 0);
+    assert_int_equal(role_needs_share(&(struct role_needs){0, 0}, 1, 1, true).percent, 0);
+    assert_int_equal(role_needs_share(&(struct role_needs){2, 2}, 0, 2, false).percent, 0);
+}
+
+/* With a share neither side is under more pressure than the worse one was without. */
+static void shares_relieve(void **state) {
+    (void)state;
+    for (int n_p = 1; n_p <= 8; n_p++)
+        for (int n_d = 1; n_d <= 8; n_d++)
+            for (int a = 0; a < 40; a++)
+                for (int b = 0; b < 40; b++) {
+                    const struct role_needs need = {a * 0.25, b * 0.25};
+                    const struct role_share s =
+                        role_needs_share(&need, (size_t)n_p, (size_t)n_d, false);
+                    if (s.percent == 0) continue;
+                    const double x = s.percent / 100.0, p = n_p - s.of_p + x,
+                                 d = n_d - !s.of_p + 1 - x;
+                    const double was = fmax(need.p / n_p, need.d / n_d),
+                                 is = fmax(need.p / p, need.d / d);
+                    assert_true(s.percent % 10 == 0 && s.percent >= 10 && s.percent <= 90);
+                    assert_true(was >= 0.7 && is <= was * 0.9 + 1e-9);
+                }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_known),
+        cmocka_unit_test(one_that_does_both),
+        cmocka_unit_test(shares_relieve),
         cmocka_unit_test(a_steady_load),
         cmocka_unit_test(what_waits_counts),
         cmocka_unit_test(out_of_reach),

@@ -298,7 +298,7 @@ static void known_to_the_next(void **state) {
     (void)state;
     fc_open(CONF);
     for (enum inst_role role = ROLE_PREFILL; role <= ROLE_DECODE; role++) {
-        m.p_percentage = stand_in_share(role);
+        m.p_percentage = stand_in_share(&(struct plan_place){.role = role});
         assert_int_equal(inst_role_can(ROLE_FLEX, m.p_percentage), CAN_BOTH);
         assert_int_equal(stand_in_reported(&fc.co, &m), role);
     }
