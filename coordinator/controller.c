@@ -124,6 +124,48 @@ struct inst *controller_register(struct coordinator *co, struct node_conf *node)
     return in;
 }
 
+/* An address of a name of pd.discover_names. One that is known already keeps what it said of
+ * itself, or what the rank table says. */
+static void on_found(void *arg, const struct discover_name *name, const char *ip) {
+    struct coordinator *co = arg;
+    struct inst *in = registry_find_node(&co->reg, ip, name->mgmt_port);
+    struct node_conf node = {.port = name->port,
+                             .mgmt_port = name->mgmt_port,
+                             .metric_port = name->metric_port,
+                             .inter_comm_port = name->kv_port,
+                             .label = name->label,
+                             .n_devices = 1};
+    if (in != NULL) {
+        const uint64_t until = clock_ms() + (uint64_t)co->conf.register_lease_s * 1000;
+        if (in->lease_end_ms < until) in->lease_end_ms = until;
+        return;
+    }
+    if ((node.devices = calloc(1, sizeof(*node.devices))) == NULL) return;
+    snprintf(node.ip, sizeof(node.ip), "%s", ip);
+    snprintf(node.mgmt_ip, sizeof(node.mgmt_ip), "%s", ip);
+    snprintf(node.devices->device_id, sizeof(node.devices->device_id), "0");
+    snprintf(node.devices->device_logical_id, sizeof(node.devices->device_logical_id), "0");
+    snprintf(node.devices->rank_id, sizeof(node.devices->rank_id), "0");
+    snprintf(node.devices->device_ip, sizeof(node.devices->device_ip), "%s", ip);
+    if (controller_register(co, &node) == NULL)
+        log_warn("discover", "name=%s event=no_room ip=%s", name->host, ip);
+}
+
+/* Twice in a lease, and no more often than the rank table is looked at. */
+static enum err start_discover(struct coordinator *co) {
+    const struct coord_conf *c = &co->conf;
+    uint64_t period_ms = (uint64_t)c->register_lease_s * 500;
+    if (c->discover_names.n == 0) return ERR_OK;
+    if (period_ms > (uint64_t)c->rank_table_s * 1000) period_ms = (uint64_t)c->rank_table_s * 1000;
+    const struct discover_opts o = {.loop = co->loop,
+                                    .names = &c->discover_names,
+                                    .look_up = discover_look_up,
+                                    .period_ms = period_ms,
+                                    .found = on_found,
+                                    .arg = co};
+    return discover_start(&co->discover, &o);
+}
+
 static void drop_gone(struct coordinator *co, uint64_t now) {
     for (struct inst *in = co->reg.first, *next; in != NULL; in = next) {
         next = in->next;
@@ -539,10 +581,12 @@ enum err controller_start(struct coordinator *co, struct errbuf *eb) {
     planner_keep(co); /* the term above all: before anybody hears of it */
     co->next_table_ms = co->started_ms + (uint64_t)co->conf.rank_table_s * 1000;
     e = loop_timer_start(&co->tick, co->loop, 1, TICK_MS, on_tick, co);
+    if (e == ERR_OK) e = start_discover(co);
     return e == ERR_OK ? e : err_set(eb, e, "cannot start the controller: %s", err_text(e));
 }
 
 void controller_stop(struct coordinator *co) {
     loop_timer_stop(&co->tick);
+    discover_stop(&co->discover);
     while (co->reg.first != NULL) controller_forget(co, co->reg.first);
 }

@@ -145,6 +145,10 @@ static const struct conf_key keys[] = {
          "whether clients of the user plane must have a certificate"),
     BOOL(tls_verify_host, OT "verify_host", "true",
          "an instance's certificate must name its address"),
+    STR(discover, P "discover_names", "",
+        "names whose IPv4 addresses are instances, each "
+        "NAME[:MANAGEMENT[:BUSINESS[:KV]]][=prefill|decode], with blanks between them; looked up "
+        "again and again; empty: none"),
     BOOL(controller_enabled, R "enabled", "true", "decides roles and posts them"),
     STR(rank_table_path, R "global_rank_table_file_path", "",
         "rank table of the instances, relative to this file; empty: instances register"),
@@ -527,6 +531,15 @@ static enum err read_coefficients(struct coord_conf *c, struct errbuf *eb) {
     return ERR_OK;
 }
 
+static enum err read_discover(struct coord_conf *c, struct errbuf *eb) {
+    const struct discover_name defaults = {.mgmt_port = (uint16_t)c->instance_mgmt_port,
+                                           .port = (uint16_t)c->instance_port,
+                                           .metric_port = (uint16_t)c->instance_metric_port,
+                                           .kv_port = DISCOVER_KV_PORT,
+                                           .label = -1};
+    return discover_parse(&c->discover_names, c->discover, &defaults, eb);
+}
+
 static enum err check_rules(struct coord_conf *c, const struct json_value *root,
                             struct errbuf *eb) {
     enum err e = check_tls(c, root, eb);
@@ -534,6 +547,7 @@ static enum err check_rules(struct coord_conf *c, const struct json_value *root,
     const enum err receivers = check_receivers(c, e == ERR_OK ? eb : NULL);
     if (e == ERR_OK) e = receivers;
     if (e == ERR_OK) e = read_coefficients(c, eb);
+    if (e == ERR_OK) e = read_discover(c, eb);
     if (e != ERR_OK) return e;
     if (origin_check_conf(O, c->management_hosts, c->cors_origin, eb) != ERR_OK)
         return ERR_BAD_CONFIG;

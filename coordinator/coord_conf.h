@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include "common/base/buf.h"
 #include "common/base/limits_conf.h"
+#include "coordinator/discover.h"
 #include "proto/err.h"
 #include "proto/limits.h"
 #include "proto/role_msg.h"
@@ -88,6 +89,8 @@ struct coord_conf {
     char alarm_url[ALARM_URL_BYTES]; /* alarm_send.h; "": alarms are sent to nobody */
     char otlp_url[ALARM_URL_BYTES];  /* otlp.h; "": no traces */
     double otlp_sample;
+    char discover[DISCOVER_TEXT_BYTES];
+    struct discover_names discover_names; /* as `discover` has them */
     struct limits_conf limits;
 
     double coefficients[9]; /* a i o n k m r b c of load_cost_coefficient */

@@ -64,7 +64,8 @@ struct coordinator {
     struct coord_lora *loras;   /* adapters that every instance should have: lora.h */
     struct health_timed *timed; /* made when the first asks */
     struct grpc_health *grpc_health;
-    struct loop_timer *tick; /* controller: polls, roles, rank table */
+    struct discover *discover; /* NULL: no names are looked up */
+    struct loop_timer *tick;   /* controller: polls, roles, rank table */
     uint64_t started_ms, next_table_ms, next_poll_ms;
     uint64_t boot;      /* this process, at random */
     uint64_t term;      /* its rank among coordinators: instances obey the highest they have seen */
