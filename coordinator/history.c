@@ -129,11 +129,13 @@ static size_t inst_at(const struct history *h, uint32_t id) {
 
 /* The one that is silent longest goes; what lies behind it in the table is placed again. */
 static void drop_silent_inst(struct history *h) {
-    size_t oldest = TABLE_INSTANCES;
-    for (size_t i = 0; i < TABLE_INSTANCES; i++)
-        if (h->insts[i].id != 0 &&
-            (oldest == TABLE_INSTANCES || h->insts[i].heard_ms < h->insts[oldest].heard_ms))
-            oldest = i;
+    uint64_t heard_ms = UINT64_MAX;
+    size_t oldest = 0;
+    for (size_t i = 0; i < TABLE_INSTANCES; i++) {
+        if (h->insts[i].id == 0 || h->insts[i].heard_ms >= heard_ms) continue;
+        heard_ms = h->insts[i].heard_ms;
+        oldest = i;
+    }
     free(h->insts[oldest].steps);
     h->insts[oldest] = (struct inst_ring){0};
     h->n_insts--;
@@ -187,11 +189,13 @@ static size_t link_at(const struct history *h, uint32_t p, uint32_t d) {
 }
 
 static void drop_silent_link(struct history *h) {
-    size_t oldest = TABLE_LINKS;
-    for (size_t i = 0; i < TABLE_LINKS; i++)
-        if (h->links[i].p_id != 0 &&
-            (oldest == TABLE_LINKS || h->links[i].heard_ms < h->links[oldest].heard_ms))
-            oldest = i;
+    uint64_t heard_ms = UINT64_MAX;
+    size_t oldest = 0;
+    for (size_t i = 0; i < TABLE_LINKS; i++) {
+        if (h->links[i].p_id == 0 || h->links[i].heard_ms >= heard_ms) continue;
+        heard_ms = h->links[i].heard_ms;
+        oldest = i;
+    }
     h->links[oldest] = (struct link_rate){0};
     h->n_links--;
     for (size_t i = (oldest + 1) % TABLE_LINKS; h->links[i].p_id != 0; i = (i + 1) % TABLE_LINKS) {

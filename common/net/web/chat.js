@@ -260,6 +260,7 @@ async function showPair(box, id) {
 }
 
 // ---- what is served
+const trouble = h("div", { class: "notice bad", role: "alert", hidden: true });
 let split = false, asking = null;
 async function loadModels() {
   clearTimeout(asking);
@@ -270,13 +271,18 @@ async function loadModels() {
     const chosen = model.value, list = (await a.json()).data;
     options(model, list.map(m => [m.id, m.id + (m.parent ? " (adapter of " + m.parent + ")" : "")]));
     if (list.some(m => m.id === chosen)) model.value = chosen;
+    trouble.hidden = true;
     health.className = "pill good";
     say(health, "Ready");
   } catch (e) {
     health.className = "pill bad";
     say(health, e.status === 401 ? "Key wanted" : e.status ? "Not ready" : "No answer");
-    if (e.status === 401) keyBox.open = true;
-    else asking = setTimeout(loadModels, 3000);
+    say(trouble, e.status === 401 ? "This server wants an API key." : e.status ? e.message : "The server does not answer. Trying again.");
+    trouble.hidden = false;
+    if (e.status === 401) {
+      keyBox.open = true;
+      key.focus();
+    } else asking = setTimeout(loadModels, 3000);
   }
   showRequest();
 }
@@ -284,7 +290,7 @@ async function loadModels() {
 const keyBox = h("details", { open: key.value !== "" }, h("summary", {}, "API key"), h("div", { class: "in" }, h("form", { onsubmit: e => { e.preventDefault(); loadModels(); } }, field("Key, where the server wants one", key)), h("p", { class: "small quiet" }, "Kept for this window until it is closed.")));
 main.append(
   h("h1", { class: "hush" }, "Chat"),
-  h("section", { class: "talk", "aria-label": "Chat" }, h("div", {}, list, end), h("div", { class: "ask" }, h("div", {}, ask, wrong, h("div", { class: "row" }, again, go)))),
+  h("section", { class: "talk", "aria-label": "Chat" }, h("div", {}, trouble, list, end), h("div", { class: "ask" }, h("div", {}, ask, wrong, h("div", { class: "row" }, again, go)))),
   h("aside", { class: "side", "aria-label": "Settings and request" },
     h("details", { open: window.innerWidth > 1020 }, h("summary", {}, "Model"), h("div", { class: "in" }, field("Model or adapter", model), field("System message", system), h("label", {}, stream, "Stream the answer"))),
     keyBox,
@@ -294,5 +300,5 @@ main.append(
     h("details", {}, h("summary", {}, "The same request"), h("div", { class: "in" }, h("div", { class: "row" }, languages, copy), code))));
 list.append(welcome);
 showGuide();
-loadModels();
 ask.focus();
+loadModels();
