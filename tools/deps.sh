@@ -5,7 +5,7 @@ set -eu
 
 build="gcc make libc6-dev libcurl4-openssl-dev libnghttp2-dev zlib1g-dev protobuf-compiler libnanomsg-dev libssl-dev libopenblas-pthread-dev libevent-dev
        libpcre2-dev libutf8proc-dev libxxhash-dev curl ca-certificates"
-test="libcmocka-dev python3-minimal python3-pytest python3-pytest-xdist python3-pytest-timeout python3-numpy python3-jinja2 python3-jsonschema python3-hpack python3-grpcio python3-protobuf nghttp2-client procps prometheus etcd-server systemd"
+test="libcmocka-dev python3-minimal python3-pytest python3-pytest-xdist python3-pytest-timeout python3-numpy python3-jinja2 python3-jsonschema python3-yaml python3-hpack python3-grpcio python3-protobuf nghttp2-client procps prometheus etcd-server systemd"
 lint="lintian clang clang-format cppcheck libclang-rt-14-dev"
 bench="python3-numpy iproute2"
 console="chromium"
