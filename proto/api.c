@@ -159,6 +159,7 @@ const struct api_path api_paths[] = {
     MAKE("/reranking", API_SCORE, VECTORS_RERANK, API_ERRORS_V1),
     MAKE("/v1/reranking", API_SCORE, VECTORS_RERANK, API_ERRORS_V1),
     TOKENIZE("/apply-template", INFO_LLAMACPP_TEMPLATE, API_ERRORS_LLAMACPP),
+    TOKENIZE("/v1/chat/completions/input_tokens", INFO_CHAT_TOKENS, API_ERRORS_V1),
     {.method = "POST", .path = "/v1/chat/completions/render", .work = API_TOKENIZE, .info = INFO_RENDER, .errors = API_ERRORS_V1,
      .json_only = true},
     INFORM("GET", "/props", INFO_LLAMACPP_PROPS, API_ERRORS_LLAMACPP),

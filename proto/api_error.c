@@ -76,7 +76,8 @@ static struct json_value *openai(int status, const char *text, const char *param
     add_str(in, "message", text);
     add_str(in, "type", row->openai_type);
     json_obj_set(in, "param", has_param ? json_new_str(param) : NULL);
-    add_str(in, "code", code != NULL ? code : row->openai_code);
+    if (code == NULL) code = row->openai_code;
+    json_obj_set(in, "code", code[0] != '\0' ? json_new_str(code) : NULL);
     json_obj_set(o, "error", in);
     return o;
 }
@@ -190,6 +191,10 @@ static bool is_of_framework(int status, const char *code) {
            (status == 404 && code != NULL && strcmp(code, "unknown_url") == 0);
 }
 
+static const char *framework_text(int status, const char *text) {
+    return status == 404 ? "Not Found" : status == 405 ? "Method Not Allowed" : text;
+}
+
 /* A text without the bytes of characters that it was cut in. The caller frees it. */
 static char *whole_characters(const char *text) {
     const size_t n = strlen(text);
@@ -224,7 +229,7 @@ static char *body_of(enum api_errors shape, enum error_style style, int *status,
     if (shape == API_ERRORS_PLAIN || shape == API_ERRORS_V1)
         return printed(plain(shape == API_ERRORS_V1, was, text));
     if (shape == API_ERRORS_CAIKIT) /* its own 422 stays */
-        return printed(is_of_framework(was, code) ? caikit_detail(text)
+        return printed(is_of_framework(was, code) ? caikit_detail(framework_text(was, text))
                                                   : caikit(was, text, param, code, input));
     if (was == 422 || was == 424) *status = 400;
     switch (shape) {

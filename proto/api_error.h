@@ -36,7 +36,7 @@ void api_too_large_text(char *dst, size_t body_bytes_max);
 /* The JSON of an error; a malloc'd string, NULL: no memory. *status is mapped to one that clients
  * of the shape know. param: the member of the body that is wrong, "messages[1].content", and code:
  * how, "invalid_type"; NULL or "": not known. Only OpenAI's object shows them; code NULL there: the
- * one that goes with the status. */
+ * one that goes with the status, "": null. */
 char *api_error_body(enum api_errors shape, enum error_style style, int *status, const char *text,
                      const char *param, const char *code);
 /* The same; input: what stands at the member, which Caikit's shows; NULL: not known. Only lent. */

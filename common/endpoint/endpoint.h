@@ -254,9 +254,11 @@ void endpoint_infer_empty(const struct endpoint *ep, const struct endpoint_ask *
 /* POST /v1/messages/count_tokens */
 void endpoint_anthropic_tokens(const struct endpoint *ep, const struct endpoint_ask *ask,
                                struct api_answer *out);
-/* POST /v1/responses/input_tokens */
+/* POST /v1/responses/input_tokens, /v1/chat/completions/input_tokens */
 void endpoint_responses_tokens(const struct endpoint *ep, const struct endpoint_ask *ask,
                                struct api_answer *out);
+void endpoint_chat_tokens(const struct endpoint *ep, const struct endpoint_ask *ask,
+                          struct api_answer *out);
 void endpoint_tokenizer_info(const struct endpoint *ep, struct api_answer *out);
 /* A chat's body to its prompt: POST /v1/chat/completions/render, /apply-template. */
 void endpoint_render(const struct endpoint *ep, const struct endpoint_ask *ask,

@@ -121,6 +121,7 @@ struct family {
     const char *input;       /* member that holds the input; of a recompute the token string */
     bool params_object;      /* parameters lie in the member `parameters`, else at the top level */
     int new_tokens_default;  /* 0: maxIterTimes */
+    float temperature_max;   /* of its own, where strictRanges holds; 0: none */
     bool prompt_in_answer;   /* a whole answer repeats the prompt */
     bool thinking;           /* chat_template_kwargs.enable_thinking is checked */
     bool recompute_reduced;  /* the token limit of a recompute is less the tokens it brings along */

@@ -321,13 +321,26 @@ static bool take_format(struct conv *c, struct json_value *format, const char *w
     return true;
 }
 
+static bool is_effort(const char *s) {
+    static const char *const efforts[] = {"low", "medium", "high", "xhigh", "max"};
+    size_t i = 0;
+    while (i < sizeof(efforts) / sizeof(efforts[0]) && strcmp(s, efforts[i]) != 0) i++;
+    return i < sizeof(efforts) / sizeof(efforts[0]);
+}
+
 static bool take_output(struct conv *c) {
-    struct json_value *config, *format;
+    struct json_value *config, *format, *value;
     const char *effort;
     size_t n;
     if (json_get_obj(c->r->body, "output_config", &config) == JSON_OK) {
-        if (json_get_str(config, "effort", &effort, &n) == JSON_OK)
+        if (json_get(config, "effort", &value) == JSON_OK) {
+            ep_at(c->r, "output_config.effort");
+            if (json_as_str(value, &effort, &n) != JSON_OK || !is_effort(effort))
+                return ep_fail(c->r, 422,
+                               "output_config.effort: Input should be low, medium, high, xhigh or "
+                               "max");
             conv_set(c, "reasoning_effort", json_new_str(effort));
+        }
         if (json_get(config, "format", &format) == JSON_OK)
             return take_format(c, format, "output_config.format");
     }

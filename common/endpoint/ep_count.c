@@ -89,7 +89,15 @@ void endpoint_anthropic_tokens(const struct endpoint *ep, const struct endpoint_
     count(ep, ask, API_ANTHROPIC, ep_anthropic_tokens, "", out);
 }
 
+#define OF_RESPONSES "\"object\":\"response.input_tokens\","
+
 void endpoint_responses_tokens(const struct endpoint *ep, const struct endpoint_ask *ask,
                                struct api_answer *out) {
-    count(ep, ask, API_RESPONSES, ep_responses_read, "\"object\":\"response.input_tokens\",", out);
+    count(ep, ask, API_RESPONSES, ep_responses_read, OF_RESPONSES, out);
+}
+
+/* llama.cpp's, of a chat. */
+void endpoint_chat_tokens(const struct endpoint *ep, const struct endpoint_ask *ask,
+                          struct api_answer *out) {
+    count(ep, ask, API_OPENAI_CHAT, ep_chat_tokens, OF_RESPONSES, out);
 }

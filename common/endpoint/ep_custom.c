@@ -112,8 +112,10 @@ bool ep_check_ollama_tops(struct ep_read *r, const struct json_value *v) {
 bool ep_check_completion_tokens(struct ep_read *r, const struct json_value *v) {
     bool echo = false;
     (void)json_get_bool(r->params, "echo", &echo);
-    if (r->p.max_tokens == 0 && !echo)
+    if (r->p.max_tokens == 0 && !echo) {
+        r->code = "integer_below_min_value";
         return ep_fail_value(r, 422, ep_rows[P_COMPLETION_TOKENS].text, v);
+    }
     r->p.given[P_MAX_TOKENS] = true;
     return true;
 }
@@ -281,6 +283,18 @@ bool ep_check_n(struct ep_read *r, const struct json_value *v) {
             "{n}", n, "{name}", limits[i].name, "{m}", m, "{end}", limits[i].end, NULL);
     }
     return true;
+}
+
+bool ep_check_n_cmpl(struct ep_read *r, const struct json_value *v) {
+    r->p.given[P_N] = true;
+    return ep_check_n(r, v);
+}
+
+bool ep_check_temperature(struct ep_read *r, const struct json_value *v) {
+    const float max = r->fam->temperature_max;
+    if (max <= 0 || r->p.temperature <= max || !r->ep->conf.strict_ranges) return true;
+    r->code = "decimal_above_max_value";
+    return ep_fail_value(r, 422, "Parameter temperature must be in [0,2], got {got}.", v);
 }
 
 /* logprobs of chat is a boolean; false forbids top_logprobs. It stands before top_logprobs in the

@@ -196,6 +196,7 @@ const struct family ep_families[FAM_COUNT] = {
     [FAM_ANTHROPIC] =
         {
             .api = API_ANTHROPIC,
+            .temperature_max = 2,
             .input = "messages",
             .thinking = true,
             .guides = GUIDES_FORMAT,
@@ -209,6 +210,7 @@ const struct family ep_families[FAM_COUNT] = {
     [FAM_RESPONSES] =
         {
             .api = API_RESPONSES,
+            .temperature_max = 2,
             .input = "input",
             .thinking = true,
             .guides = GUIDES_FORMAT,

@@ -15,6 +15,7 @@ static const char *const type_words[] = {
 /* After type and range. v is NULL for a row without a key. */
 typedef bool check_fn(struct ep_read *r, const struct json_value *v);
 static check_fn *const checks[P_COUNT] = {
+    [P_TEMPERATURE] = ep_check_temperature,
     [P_SEED] = ep_check_seed,
     [P_LOGIT_BIAS] = ep_check_logit_bias,
     [P_STOP] = ep_check_stop,
@@ -29,6 +30,7 @@ static check_fn *const checks[P_COUNT] = {
     [P_INCLUDE_STOP] = ep_check_include_stop,
     [P_MAX_OUTPUT_TOKENS] = ep_check_max_output,
     [P_N] = ep_check_n,
+    [P_N_CMPL] = ep_check_n_cmpl,
     [P_CHAT_LOGPROBS] = ep_check_chat_logprobs,
     [P_ADAPTER_ID] = ep_check_adapter,
     [P_VLLM_MODEL] = ep_check_vllm_model,
@@ -132,9 +134,22 @@ static bool store(struct ep_read *r, const struct ep_row *p, const struct json_v
     return false;
 }
 
-static bool range_failed(struct ep_read *r, const struct ep_row *p, const struct json_value *v) {
+/* How a number is wrong, in OpenAI's words (client-apis 8.2). One that is no number, or is refused
+ * in the middle of a range, has the code of any value. */
+static const char *range_code(const struct ep_row *p, const struct ep_range *own, double v) {
+    const bool whole = p->type != T_F32;
+    if (v < own->lo || (v == own->lo && (own->how & R_LO_OPEN)))
+        return whole ? "integer_below_min_value" : "decimal_below_min_value";
+    if (v > own->hi || (v == own->hi && (own->how & R_HI_OPEN)))
+        return whole ? "integer_above_max_value" : "decimal_above_max_value";
+    return NULL;
+}
+
+static bool range_failed(struct ep_read *r, const struct ep_row *p, const struct json_value *v,
+                         double num) {
     const struct ep_range *own = own_range(r, p);
     char hi[32], got[256];
+    r->code = range_code(p, own, num);
     snprintf(hi, sizeof(hi), "%g", own->hi);
     json_literal(got, sizeof(got), v);
     return ep_fail_with(r, 422, own == &p->openai ? p->openai_text : p->text, "{hi}", hi, "{got}",
@@ -154,7 +169,7 @@ bool ep_fields_read(struct ep_read *r, const uint8_t *order) {
         if (json_get(r->params, p->key, &v) != JSON_OK) continue;
         ep_at(r, p->key);
         if (!store(r, p, v, &num)) return type_failed(r, p);
-        if (!allowed(r, p, num)) return range_failed(r, p, v);
+        if (!allowed(r, p, num)) return range_failed(r, p, v, num);
         r->p.given[*order] = true;
         if (checks[*order] != NULL && !checks[*order](r, v)) return false;
     }

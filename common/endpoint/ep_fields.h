@@ -56,6 +56,7 @@ enum ep_param {
     P_SKIP_SPECIAL,
     P_IGNORE_EOS,
     P_N,
+    P_N_CMPL, /* llama.cpp's name of it */
     P_BEST_OF,
     P_BEAM,
     P_CHAT_LOGPROBS,
@@ -157,6 +158,8 @@ bool ep_check_include_stop(struct ep_read *r, const struct json_value *v);
 bool ep_check_logit_bias(struct ep_read *r, const struct json_value *v);
 bool ep_check_max_output(struct ep_read *r, const struct json_value *v);
 bool ep_check_n(struct ep_read *r, const struct json_value *v);
+bool ep_check_n_cmpl(struct ep_read *r, const struct json_value *v);
+bool ep_check_temperature(struct ep_read *r, const struct json_value *v);
 bool ep_check_chat_logprobs(struct ep_read *r, const struct json_value *v);
 bool ep_check_completion_tokens(struct ep_read *r, const struct json_value *v);
 bool ep_check_ollama_tops(struct ep_read *r, const struct json_value *v);

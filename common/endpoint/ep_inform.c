@@ -44,6 +44,7 @@ static const struct {
     [INFO_OLLAMA_REFUSED] = {.plain = endpoint_ollama_refused},
     [INFO_ANTHROPIC_TOKENS] = {.ask = endpoint_anthropic_tokens},
     [INFO_RESPONSES_TOKENS] = {.ask = endpoint_responses_tokens},
+    [INFO_CHAT_TOKENS] = {.ask = endpoint_chat_tokens},
     [INFO_TGIS_TOKENIZE] = {.ask = endpoint_tgis_tokenize},
     [INFO_OVMS_TOKENIZE] = {.ask = endpoint_ovms_tokenize},
     [INFO_TGIS_MODEL] = {.ask = endpoint_tgis_model},

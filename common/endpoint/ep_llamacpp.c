@@ -156,7 +156,13 @@ static void take_guides(struct ep_read *r) {
 static bool read_params(struct ep_read *r) {
     static const char *const not_here[] = {"guided_json", "guided_regex", "guided_choice",
                                            "guided_grammar"};
+    struct json_value *loras;
     double t;
+    ep_at(r, "lora");
+    if (json_get_arr(r->body, "lora", &loras) == JSON_OK && json_arr_len(loras) > 0)
+        return ep_fail(r, 422,
+                       "lora: adapters are not mixed here; name one of GET /lora-adapters "
+                       "as model");
     for (size_t i = 0; i < sizeof(not_here) / sizeof(not_here[0]); i++)
         if (json_obj_find(r->body, not_here[i], NULL)) json_obj_del(r->body, not_here[i]);
     r->params = json_ref(r->body);
@@ -186,6 +192,7 @@ bool ep_llamacpp_read(struct ep_read *r) {
 
 bool ep_llamacpp_combine(struct ep_read *r) {
     struct ep_params *p = &r->p;
+    if (p->given[P_N] && p->n > 1) r->req->answer.root_array = true;
     ep_drawn_by_default(r, temperature_default, TOP_K_DEFAULT, top_p_default);
     if (!p->given[P_MIN_P] && !r->ep->model->gen.min_p_set) {
         p->given[P_MIN_P] = true;

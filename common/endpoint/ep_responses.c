@@ -318,10 +318,17 @@ static struct json_value *copy_of(const struct json_value *o) {
 
 static bool take_text(struct resp_read *p) {
     struct ep_read *r = p->c.r;
+    static const char *const verbosities[] = {"low", "medium", "high", NULL};
     struct json_value *text, *format = NULL, *copy;
+    const char *verbosity = NULL;
+    size_t n;
     if (!object_at(r, "text", &text)) return false;
     if (json_get_obj(text, "format", &format) == JSON_WRONG_TYPE)
         return resp_wrong(r, "text.format", EP_INVALID_TYPE, "text.format must be an object");
+    if (!string_at(r, text, "verbosity", "text.verbosity", &verbosity, &n)) return false;
+    if (verbosity != NULL && !is_one_of(verbosity, verbosities))
+        return resp_wrong(r, "text.verbosity", EP_INVALID_VALUE,
+                          "text.verbosity must be low, medium or high");
     copy = copy_of(text);
     if (format == NULL) {
         struct json_value *plain = json_new_obj();

@@ -150,6 +150,8 @@ const struct ep_row ep_rows[P_COUNT] = {
     /* ---- how many */
     [P_N] = {"n", T_U64, AT(n), "Parameter [n] should be in [1, 8192], got {got}. ", NULL, ALL(CONFIGURED(1, 8192)),
         .help = "Answers; at most maxN, maxPrefillBatchSize and maxBatchSize of the server.", .def = "1"},
+    [P_N_CMPL] = {"n_cmpl", T_U64, AT(n), "Parameter n_cmpl must be in [1, 8192], got {got}.", NULL, ALL(CONFIGURED(1, 8192)),
+        .help = "Answers, in a list; at most maxN, maxPrefillBatchSize and maxBatchSize of the server.", .def = "1"},
     [P_BEST_OF] = {"best_of", T_U64, AT(best_of), "Parameter [best_of] should be in [1, 128], got {got}.",
         NULL, ALL(CONFIGURED(1, 128)), .help = "Answers that are drawn, of which the n likeliest are returned; at most maxBatchSize of the server."},
     [P_BEAM] = BOOLEAN("use_beam_search", beam, "false", "The n likeliest answers, best first; at most 128 tokens."),
@@ -308,7 +310,7 @@ static const uint8_t order_ollama[] = { /* of `options`, as Ollama calls them */
 };
 static const uint8_t order_llamacpp[] = {
     P_N_PREDICT, P_MAX_TOKENS, P_MAX_COMPLETION_TOKENS, P_TEMPERATURE, P_TOP_K, P_TOP_P, P_MIN_P, P_TYPICAL_P, P_REPEAT_PENALTY,
-    P_REPEAT_LAST_N, P_FREQUENCY_PENALTY, P_PRESENCE_PENALTY, P_SEED, P_STOP, P_IGNORE_EOS, P_LOGIT_BIAS, P_N_PROBS, P_STREAM,
+    P_REPEAT_LAST_N, P_FREQUENCY_PENALTY, P_PRESENCE_PENALTY, P_SEED, P_STOP, P_IGNORE_EOS, P_LOGIT_BIAS, P_N_PROBS, P_N, P_N_CMPL, P_STREAM,
     P_GUIDE, P_END,
 };
 static const uint8_t early_ollama[] = {P_STREAM, P_OLLAMA_LOGPROBS, P_OLLAMA_TOPS, P_END}; /* beside them */

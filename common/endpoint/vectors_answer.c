@@ -207,6 +207,15 @@ static struct json_value *document_text(struct json_value *doc) {
     return NULL;
 }
 
+/* What was compared: the text of a document that has none is empty. */
+static void put_compared(struct buf *out, struct json_value *doc) {
+    struct json_value *text = document_text(doc);
+    if (text != NULL && json_is(text, json_type_string))
+        put_value(out, text);
+    else
+        buf_puts(out, "\"\"");
+}
+
 static void answer_tei(struct writing *w, const struct ranked *list, size_t n) {
     buf_putc(w->out, '[');
     for (size_t k = 0; k < n && !is_full(w); k++) {
@@ -305,7 +314,10 @@ static void put_caikit_ranks(const struct writing *w, size_t i) {
         buf_puts(w->out, k > 0 ? ",{\"document\":" : "{\"document\":");
         put_value(w->out, v->show_documents ? doc : NULL);
         buf_printf(w->out, ",\"index\":%zu,\"score\":%.17g,\"text\":", list[k].idx, list[k].score);
-        put_value(w->out, v->show_texts ? document_text(doc) : NULL);
+        if (v->show_texts)
+            put_compared(w->out, doc);
+        else
+            buf_puts(w->out, "null");
         buf_putc(w->out, '}');
     }
     buf_puts(w->out, "]}");

@@ -7,6 +7,9 @@
 #include "common/net/h2_priv.h"
 
 enum { FRAMES_EARNED_BY_DATA = 2, FRAMES_EARNED_BY_REQUEST = 4, SETTINGS_BYTES_MAX = 192 };
+/* Bytes of names and values that a head may have beyond its limit: more than its frames can hold
+ * unless fields repeat others by their index, a byte for thousands that are looked at again. */
+enum { BLOCK_BYTES_BEYOND = 256 << 10 };
 
 static const struct http_conn_ops h2_conn_ops;
 
@@ -163,6 +166,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *f, vo
     static const nghttp2_extpri fair = {.urgency = NGHTTP2_EXTPRI_DEFAULT_URGENCY, .inc = 1};
     struct http_conn *c = arg;
     if (is_over(c)) return NGHTTP2_ERR_CALLBACK_FAILURE;
+    c->h2->block_bytes = 0;
     if (f->headers.cat != NGHTTP2_HCAT_REQUEST) return 0;
     h2_rate_give(&c->h2->control, FRAMES_EARNED_BY_REQUEST);
     struct h2_stream *st = h2_stream_new(c, f->hd.stream_id);
@@ -175,12 +179,29 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *f, vo
     return 0;
 }
 
+/* Also of fields that nghttp2 drops, for it has looked at them. */
+static int count_field(struct http_conn *c, size_t bytes) {
+    if (is_over(c)) return NGHTTP2_ERR_CALLBACK_FAILURE;
+    c->h2->block_bytes += bytes;
+    if (c->h2->block_bytes <= c->s->opts.head_bytes_max + BLOCK_BYTES_BEYOND) return 0;
+    budget_refused(budget_of(c), BUDGET_H2_CONTROL);
+    h2_doom(c, NGHTTP2_ENHANCE_YOUR_CALM);
+    return NGHTTP2_ERR_CALLBACK_FAILURE;
+}
+
+static int on_invalid_header(nghttp2_session *session, const nghttp2_frame *f, const uint8_t *name,
+                             size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
+                             void *arg) {
+    (void)session, (void)f, (void)name, (void)value, (void)flags;
+    return count_field(arg, name_len + value_len);
+}
+
 static int on_header(nghttp2_session *session, const nghttp2_frame *f, const uint8_t *name,
                      size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
                      void *arg) {
     struct http_conn *c = arg;
     (void)flags;
-    if (is_over(c)) return NGHTTP2_ERR_CALLBACK_FAILURE;
+    if (count_field(c, name_len + value_len) != 0) return NGHTTP2_ERR_CALLBACK_FAILURE;
     struct h2_stream *st = nghttp2_session_get_stream_user_data(session, f->hd.stream_id);
     if (st == NULL) return 0;
     if (f->headers.cat == NGHTTP2_HCAT_REQUEST) {
@@ -252,6 +273,7 @@ static bool set_callbacks(nghttp2_session_callbacks **out) {
     nghttp2_session_callbacks_set_on_frame_recv_callback(cb, on_frame_recv);
     nghttp2_session_callbacks_set_on_begin_headers_callback(cb, on_begin_headers);
     nghttp2_session_callbacks_set_on_header_callback(cb, on_header);
+    nghttp2_session_callbacks_set_on_invalid_header_callback(cb, on_invalid_header);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, on_data);
     nghttp2_session_callbacks_set_on_stream_close_callback(cb, on_stream_close);
     nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(cb, on_invalid_frame);

@@ -69,13 +69,14 @@ struct h2 {
     struct h2_mem mem;
     struct h2_stream *streams;
     unsigned n_streams;
-    size_t unsent; /* in all out buffers */
-    size_t held;   /* memory of streams: heads and what keeps them */
-    bool began;    /* the client's preface is complete */
-    bool in_head;  /* between HEADERS and its last CONTINUATION */
-    bool leaving;  /* GOAWAY is said */
-    bool in_call;  /* nghttp2 is at work: it may not be asked for more */
-    bool doomed;   /* the connection ends, with the error `doom` */
+    size_t unsent;      /* in all out buffers */
+    size_t held;        /* memory of streams: heads and what keeps them */
+    size_t block_bytes; /* what the head that is read has decoded to, names and values */
+    bool began;         /* the client's preface is complete */
+    bool in_head;       /* between HEADERS and its last CONTINUATION */
+    bool leaving;       /* GOAWAY is said */
+    bool in_call;       /* nghttp2 is at work: it may not be asked for more */
+    bool doomed;        /* the connection ends, with the error `doom` */
     uint32_t doom;
     struct h2_rate control, resets;
     struct h2_scan scan;

@@ -22,7 +22,7 @@ static void reply_json(struct http_x *x, const char *p, size_t n) {
 static void reply_not_found(struct http_x *x, const char *id) {
     char text[160];
     snprintf(text, sizeof(text), "Response with id '%.90s' not found.", id);
-    kept_reply_error(x, 404, NULL, NULL, text);
+    kept_reply_error(x, 404, NULL, "", text);
 }
 
 /* ---- the query */

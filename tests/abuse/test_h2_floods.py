@@ -38,7 +38,18 @@ def opened(i, body=LONG, path="/v1/completions"):
     return frame(HEADERS, END_HEADERS, i, block(fields("POST", path))) + (frame(DATA, END_STREAM, i, body) if body else b"")
 
 
+# A field of 4,000 bytes that the table of the connection keeps, then its index again and again, of one byte each.
+KEPT_FIELD = b"\x40\x03foo\x7f\xa1\x1e" + b"v" * 4000
+UNFIT_FIELD = b"\x40\x03foo\x7f\xa1\x1e" + b"v" * 3999 + b"\x01"
+
+
+def repeated(i, field):
+    return frame(HEADERS, END_HEADERS | END_STREAM, 2 * i + 1, block(fields()) + (field if i == 0 else b"") + b"\xbe" * 12000)
+
+
 FLOODS = {
+    "a field again and again": lambda i: repeated(i, KEPT_FIELD),
+    "an unfit field again and again": lambda i: repeated(i, UNFIT_FIELD),
     "settings": lambda i: settings((4, 65535)) * 50,
     "pings": lambda i: frame(PING, 0, 0, b"01234567") * 50,
     "rapid reset": lambda i: b"".join(opened(2 * k + 1) + rst(2 * k + 1) for k in range(50 * i, 50 * i + 50)),

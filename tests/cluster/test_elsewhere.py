@@ -55,7 +55,7 @@ PATHS = {  # path: what it does, and the members that its own input may be in
     "/tokenize": ("tokens", {"prompt", "messages", "inputs", "content"}), "/v1/tokenizer": ("tokens", {"inputs"}),
     "/v1/tokenize": ("tokens", {"text"}), "/v3/tokenize": ("tokens", {"text"}),
     "/v1/messages/count_tokens": ("tokens", {"messages"}), "/v1/responses/input_tokens": ("tokens", {"input"}),
-    "/apply-template": ("tokens", {"messages"}), "/v1/chat/completions/render": ("tokens", {"messages"}),
+    "/apply-template": ("tokens", {"messages"}), "/v1/chat/completions/render": ("tokens", {"messages"}), "/v1/chat/completions/input_tokens": ("tokens", {"messages"}),
 }
 # Neither has an input that is a text: ids, a model's name, settings; a body of /invocations goes where it belongs by itself.
 NO_INPUT = {"/detokenize", "/invocations", "/v2/models/fable/stopInfer"} | {f"/api/{x}" for x in ("show", "pull", "push", "create", "copy", "blobs/fable")}

@@ -311,6 +311,8 @@ FEATURES = {
     "vLLM, tokens": (("/tokenize", {"prompt": "a fox", "add_special_tokens": False, "return_token_strs": True}), says('"token_strs":\\["')),
     "vLLM, text of tokens": (("/detokenize", {"tokens": [300, 301]}), says('^{"prompt":"')),
     "vLLM, rendered chat": (("/v1/chat/completions/render", {"messages": STORY}), says('"prompt_token_ids":\\[[0-9]')),
+    "llama.cpp, tokens of a chat": (("/v1/chat/completions/input_tokens", {"messages": STORY}), says('^{"object":"response.input_tokens","input_tokens":[1-9]')),
+    "llama.cpp, several answers": (("/completion", {"prompt": "Once", "n_cmpl": 2, "n_predict": 5, "temperature": 0, "seed": 1}), says('^\\[{"index":0,.*{"index":1,')),
     "vLLM, invocations": (("/invocations", chat()[1]), plain),
     "vLLM, invocations streamed": (("/invocations", comp(stream=True)[1]), streamed(10)),
     "prompt lookup": (comp(prompt="a fox and a hen and a fox and a", prompt_lookup_num_tokens=4), plain),

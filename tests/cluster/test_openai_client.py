@@ -204,7 +204,7 @@ def shipped(name):
 
 REFUSED = {  # class, status, code, param
     "model": ("NotFoundError", 404, "model_not_found", "model"),
-    "range": ("BadRequestError", 400, "invalid_value", "top_p"),
+    "range": ("BadRequestError", 400, "decimal_above_max_value", "top_p"),
     "type": ("BadRequestError", 400, "invalid_type", "max_tokens"),
     "missing": ("BadRequestError", 400, "missing_required_parameter", "messages"),
     "role": ("BadRequestError", 400, "missing_required_parameter", "messages[0].role"),

@@ -18,7 +18,7 @@ POSTS = [f"{M}/stopInfer", "/v1/tokenizer", "/tokenize", "/detokenize", "/v1/mes
 OLLAMA = [f"/api/{x}" for x in ("chat", "generate", "embed", "embeddings", "show", "pull", "push", "create", "copy", "blobs/fable")]
 POSTS += OLLAMA
 VECTORS += ["/reranking", "/v1/reranking"]
-POSTS += VECTORS[-2:] + ["/completion", "/completions", "/chat/completions", "/embedding", "/embeddings", "/apply-template", "/v1/chat/completions/render"]
+POSTS += VECTORS[-2:] + ["/completion", "/completions", "/chat/completions", "/embedding", "/embeddings", "/apply-template", "/v1/chat/completions/render", "/v1/chat/completions/input_tokens"]
 POSTS += ["/api/v1/task/" + t for t in ("text-generation", "server-streaming-text-generation", "tokenization")]
 REFUSED = ["/infill", "/slots/fable"] + [f"/v2/{k}sharedmemory/{p}" for k in ("system", "cuda")
                                          for p in ("region/fable/register", "region/fable/unregister", "unregister")]

@@ -98,6 +98,64 @@ def test_compact_is_refused_by_name(base):
     assert a.status == 404 and a.json["error"]["type"] == "invalid_request_error" and "/v1/responses/compact is not served" in a.json["error"]["message"]
 
 
+TEXT = {"model": "fable", "input": "x"}
+CHAT = {"model": "fable", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
+
+
+@pytest.mark.parametrize("path, body, param, code", [
+    ("/v1/responses", {**TEXT, "temperature": 2.5}, "temperature", "decimal_above_max_value"),
+    ("/v1/responses", {**TEXT, "temperature": -0.5}, "temperature", "decimal_below_min_value"),
+    ("/v1/responses", {**TEXT, "max_output_tokens": 0}, "max_output_tokens", "integer_below_min_value"),
+    ("/v1/responses", {**TEXT, "top_logprobs": 21}, "top_logprobs", "integer_above_max_value"),
+    ("/v1/responses", {**TEXT, "text": {"verbosity": "loud"}}, "text.verbosity", "invalid_value"),
+    ("/v1/responses", {**TEXT, "text": {"verbosity": 1}}, "text.verbosity", "invalid_type"),
+])
+def test_how_a_value_of_responses_is_wrong(base, path, body, param, code):
+    a = post(base, path, body)
+    error = a.json["error"]
+    assert a.status == 400 and (error["param"], error["code"]) == (param, code), a.text
+
+
+def test_what_messages_take(base):
+    for more, want in (({"temperature": 2.1}, "temperature must be in [0,2], got 2.1"), ({"output_config": {"effort": "utmost"}}, "output_config.effort: Input should be low"),
+                       ({"output_config": {"effort": 1}}, "output_config.effort: Input should be low")):
+        a = post(base, "/v1/messages", {**CHAT, **more})
+        assert a.status == 400 and want in a.json["error"]["message"], a.text
+    for more in ({"temperature": 2}, {"output_config": {"effort": "max"}}):
+        assert post(base, "/v1/messages", {**CHAT, **more}).status == 200
+
+
+def test_an_id_that_is_not_there_has_no_code(base):
+    for method, path in (("GET", "/v1/responses/resp_0"), ("DELETE", "/v1/responses/resp_0"), ("POST", "/v1/responses/resp_0/cancel"), ("GET", "/v1/responses/resp_0/input_items")):
+        a = request(base + path, method, {} if method == "POST" else None)
+        assert a.status == 404 and a.json["error"] == {"message": "Response with id 'resp_0' not found.", "type": "invalid_request_error", "param": None, "code": None}
+
+
+def test_several_answers_of_llama_cpp(base):
+    ask = {"prompt": "Once", "n_predict": 4, "temperature": 1, "seed": 7}
+    for name in ("n_cmpl", "n"):
+        several = post(base, "/completion", {**ask, name: 2}).json
+        assert [a["index"] for a in several] == [0, 1] and all(len(a["tokens"]) == 4 for a in several)
+    one = post(base, "/completion", {**ask, "n_cmpl": 1}).json
+    assert one["index"] == 0 and one["tokens_predicted"] == 4
+    for bad in (0, 9000):
+        a = post(base, "/completion", {**ask, "n_cmpl": bad})
+        assert a.status == 400 and "n_cmpl must be in [1, 8192]" in a.json["error"]["message"], a.text
+    a = post(base, "/completion", {**ask, "lora": [{"id": 0, "scale": 1}]})
+    assert a.status == 400 and a.json["error"]["message"].startswith("lora: adapters are not mixed here")
+    assert post(base, "/completion", {**ask, "lora": []}).status == 200
+
+
+def test_the_text_of_a_document_without_one_is_empty(base):
+    docs = [{"text": "a wolf"}, {"x": 1}, {"_text": "a fox"}, {"text": 5}]
+    a = post(base, CAIKIT + "rerank", {"model_id": "fable", "inputs": {"query": "a fox", "documents": docs}})
+    assert {s["index"]: s["text"] for s in a.json["result"]["scores"]} == {0: "a wolf", 1: "", 2: "a fox", 3: ""}
+
+
+def test_what_caikit_does_not_have(base):
+    assert post(base, CAIKIT + "nothing", {}).json == {"detail": "Not Found"} and get(base, CAIKIT + "embedding").json == {"detail": "Method Not Allowed"}
+
+
 def test_the_path_that_is_meant(base):
     for path, body, want in (("/detokenize", {"prompt": "x"}, "A body with `prompt` goes to POST /tokenize."),
                              ("/detokenize", {"messages": []}, "A body with `messages` goes to POST /tokenize or /v1/messages/count_tokens."),

@@ -113,8 +113,8 @@ static void caikit_s_two_shapes(void **state) {
         {404, "model_not_found", "{\"details\":\"x\",\"code\":404,\"id\":\""},
         {422, NULL, "{\"details\":\"x\",\"additional_info\":[{"},
         {501, NULL, "{\"details\":\"x\",\"code\":501,\"id\":\""},
-        {404, "unknown_url", "{\"detail\":\"x\"}"},
-        {405, NULL, "{\"detail\":\"x\"}"},
+        {404, "unknown_url", "{\"detail\":\"Not Found\"}"},
+        {405, NULL, "{\"detail\":\"Method Not Allowed\"}"},
         {415, NULL, "{\"detail\":\"x\"}"},
     };
     (void)state;
