@@ -285,6 +285,14 @@ bool ep_check_n(struct ep_read *r, const struct json_value *v) {
     return true;
 }
 
+/* What it asks for is not done, so it is not passed over. */
+bool ep_check_lora(struct ep_read *r, const struct json_value *v) {
+    const bool none = json_is(v, json_type_array) && json_arr_len(v) == 0;
+    return none || ep_fail(r, 422,
+                           "lora: adapters are not mixed here; name one of GET /lora-adapters as "
+                           "model");
+}
+
 bool ep_check_n_cmpl(struct ep_read *r, const struct json_value *v) {
     r->p.given[P_N] = true;
     return ep_check_n(r, v);

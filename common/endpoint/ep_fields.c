@@ -41,6 +41,7 @@ static check_fn *const checks[P_COUNT] = {
     [P_CACHE_SALT] = ep_check_cache_salt,
     [P_LOGITS_PROCESSORS] = ep_check_logits_processors,
     [P_PROMPT_EMBEDS] = ep_check_prompt_embeds,
+    [P_LORA] = ep_check_lora,
     [P_BEAM_ELSEWHERE] = ep_check_beam_elsewhere,
     [P_STREAM_OPTIONS] = ep_check_stream_options,
     [P_GUIDE] = ep_check_guide,

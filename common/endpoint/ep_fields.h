@@ -107,6 +107,7 @@ enum ep_param {
     P_CACHE_SALT,
     P_LOGITS_PROCESSORS,
     P_PROMPT_EMBEDS,
+    P_LORA,
     P_COMPLETION_TOKENS,
     P_OLLAMA_LOGPROBS,
     P_OLLAMA_TOPS,
@@ -159,6 +160,7 @@ bool ep_check_logit_bias(struct ep_read *r, const struct json_value *v);
 bool ep_check_max_output(struct ep_read *r, const struct json_value *v);
 bool ep_check_n(struct ep_read *r, const struct json_value *v);
 bool ep_check_n_cmpl(struct ep_read *r, const struct json_value *v);
+bool ep_check_lora(struct ep_read *r, const struct json_value *v);
 bool ep_check_temperature(struct ep_read *r, const struct json_value *v);
 bool ep_check_chat_logprobs(struct ep_read *r, const struct json_value *v);
 bool ep_check_completion_tokens(struct ep_read *r, const struct json_value *v);

@@ -156,13 +156,7 @@ static void take_guides(struct ep_read *r) {
 static bool read_params(struct ep_read *r) {
     static const char *const not_here[] = {"guided_json", "guided_regex", "guided_choice",
                                            "guided_grammar"};
-    struct json_value *loras;
     double t;
-    ep_at(r, "lora");
-    if (json_get_arr(r->body, "lora", &loras) == JSON_OK && json_arr_len(loras) > 0)
-        return ep_fail(r, 422,
-                       "lora: adapters are not mixed here; name one of GET /lora-adapters "
-                       "as model");
     for (size_t i = 0; i < sizeof(not_here) / sizeof(not_here[0]); i++)
         if (json_obj_find(r->body, not_here[i], NULL)) json_obj_del(r->body, not_here[i]);
     r->params = json_ref(r->body);

@@ -235,6 +235,8 @@ const struct ep_row ep_rows[P_COUNT] = {
         "Only requests with the same salt share prompt blocks with this one."),
     [P_LOGITS_PROCESSORS] = CHECKED("logits_processors", "{\"type\":\"array\",\"maxItems\":0,\"items\":{}}",
         "Not supported: any is refused."),
+    [P_LORA] = CHECKED("lora", "{\"type\":\"array\",\"maxItems\":0,\"items\":{}}",
+        "Not supported: any is refused. An adapter is named as model."),
     [P_PROMPT_EMBEDS] = CHECKED("prompt_embeds", "{\"type\":\"string\",\"nullable\":true,\"enum\":[null]}",
         "Not supported: anything but null is refused."),
 
@@ -310,7 +312,7 @@ static const uint8_t order_ollama[] = { /* of `options`, as Ollama calls them */
 };
 static const uint8_t order_llamacpp[] = {
     P_N_PREDICT, P_MAX_TOKENS, P_MAX_COMPLETION_TOKENS, P_TEMPERATURE, P_TOP_K, P_TOP_P, P_MIN_P, P_TYPICAL_P, P_REPEAT_PENALTY,
-    P_REPEAT_LAST_N, P_FREQUENCY_PENALTY, P_PRESENCE_PENALTY, P_SEED, P_STOP, P_IGNORE_EOS, P_LOGIT_BIAS, P_N_PROBS, P_N, P_N_CMPL, P_STREAM,
+    P_REPEAT_LAST_N, P_FREQUENCY_PENALTY, P_PRESENCE_PENALTY, P_SEED, P_STOP, P_IGNORE_EOS, P_LOGIT_BIAS, P_N_PROBS, P_N, P_N_CMPL, P_LORA, P_STREAM,
     P_GUIDE, P_END,
 };
 static const uint8_t early_ollama[] = {P_STREAM, P_OLLAMA_LOGPROBS, P_OLLAMA_TOPS, P_END}; /* beside them */
