@@ -67,7 +67,7 @@ export function clusterView(root, state) {
     if (why.dataset.key === key) return;
     why.dataset.key = key;
     why.className = c.leads ? "notice bad" : "notice";
-    why.replaceChildren(h("h2", {}, c.leads ? "Not ready: requests are refused" : "This coordinator stands by"), h("ul", {}, items));
+    why.replaceChildren(h("h2", {}, c.leads ? "Not ready: requests are refused" : "Requests go to another coordinator"), h("ul", {}, items));
   }
 
   function showStats(c, list) {
@@ -146,7 +146,8 @@ export function clusterView(root, state) {
     tail.hidden = found.length <= limit;
     say(more, "Show more (" + (found.length - rows.length) + ")");
     none.hidden = found.length > 0;
-    if (found.length === 0) none.replaceChildren(list.length === 0 ? h("strong", {}, "No instances yet") : h("strong", {}, "No instance is like that"),
+    if (found.length === 0 && state.cluster && !state.cluster.coordinator.leads) none.replaceChildren(h("strong", {}, "The leader looks after the instances"), "Its console shows them.");
+    else if (found.length === 0) none.replaceChildren(list.length === 0 ? h("strong", {}, "No instances yet") : h("strong", {}, "No instance is like that"),
       list.length === 0 ? "Those of the rank table and those that register appear here as soon as the coordinator hears of them." : "Search for a part of a name, role or state.");
   }
 

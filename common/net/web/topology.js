@@ -107,7 +107,7 @@ function self() {
     set(box, "width", at.w);
     set(box, "height", at.h);
     say(name, "Coordinator");
-    const role = c.ha ? (c.leads ? "leads, term " + c.ha.term : "stands by" + (c.ha.leader ? " for " + c.ha.leader : "")) : "the only one";
+    const role = c.ha ? (c.leads ? "leads, term " + c.ha.term : "stands by") : "the only one";
     say(who, narrow ? role : short(role, 26));
     set(who, "x", narrow ? at.w - 14 : 14);
     set(who, "text-anchor", narrow ? "end" : "start");
@@ -125,14 +125,24 @@ function self() {
   } };
 }
 
+// Another coordinator, of which only the address is known.
+function leader() {
+  const g = svg("g", { class: "node self" }, svg("rect", { class: "box", rx: 9, width: 220, height: 62 }), svg("text", { class: "t-name", x: 14, y: 26 }, "Leader"), svg("text", { class: "t-quiet", x: 14, y: 45 }));
+  return { g, show(address, x, y) {
+    set(g, "transform", `translate(${x} ${y})`);
+    g.setAttribute("visibility", address ? "visible" : "hidden");
+    say(g.lastChild, short(address, 28));
+  } };
+}
+
 export function topology(root, open) {
   const wires = svg("g"), labels = svg("g"), pulses = svg("g", { "aria-hidden": "true" }), nodes = svg("g");
   const headP = svg("text", { class: "t-head" }, "Prefill"), headD = svg("text", { class: "t-head" }, "Decode");
   const picture = svg("svg", { role: "group", "aria-label": "Instances and their links" }, wires, pulses, headP, headD, nodes, labels);
-  const drawn = new Map(), lines = new Map(), coordinator = self();
+  const drawn = new Map(), lines = new Map(), coordinator = self(), other = leader();
   let last = null;
   root.append(picture);
-  nodes.append(coordinator.g);
+  nodes.append(coordinator.g, other.g);
 
   function pulse(line, kind, delay) {
     if (still.matches || pulses.children.length >= PULSES_MAX) return;
@@ -172,8 +182,10 @@ export function topology(root, open) {
     set(picture, "height", place.height);
     coordinator.show(c.coordinator, place.self, place.narrow);
     [headP, headD].forEach((e, n) => { set(e, "x", place.heads[n][0] + 1); set(e, "y", place.heads[n][1]); });
-    say(headP, ps.length ? "Prefill" : "No prefill instance");
-    say(headD, ds.length ? "Decode" : "No decode instance");
+    const leads = c.coordinator.leads;  // who stands by knows no instances, only who leads
+    say(headP, ps.length ? "Prefill" : leads ? "No prefill instance" : "");
+    say(headD, ds.length ? "Decode" : leads ? "No decode instance" : "");
+    other.show(!leads && c.coordinator.ha ? c.coordinator.ha.leader : "", place.narrow ? 0 : place.heads[0][0], place.narrow ? place.self.h + 24 : place.self.y);
 
     const at_p = new Map(), at_d = new Map();
     for (const m of c.moving) {
