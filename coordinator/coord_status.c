@@ -161,6 +161,10 @@ static struct json_value *instance_json(const struct coordinator *co, const stru
     add_str(o, "management", addr);
     add_u64(o, "interCommPort", in->node.inter_comm_port);
     add_str(o, "source", in->pushed.on ? "pushed" : in->from_table ? "rank table" : "registered");
+    if (!in->pushed.on && !in->from_table) {
+        const uint64_t now = clock_ms();
+        add_u64(o, "leaseMs", in->lease_end_ms > now ? in->lease_end_ms - now : 0);
+    }
     add_str(o, "model", in->facts.config.model_name);
     add_str(o, "role", inst_role_name(in->facts.status.role));
     add_str(

@@ -156,16 +156,20 @@ int ctl_cmd_leave(struct ctl *c) {
     }
     const uint64_t end = clock_ms() + (uint64_t)timeout_s * 1000;
     uint64_t drained_ms = 0;
+    long long lease_ms = INT64_MAX; /* when it grows, somebody has registered it again */
     for (;;) {
         struct json_value *status = ctl_status(c);
         if (status == NULL) return 1;
         const char *state = state_of(status, id);
         const bool gone = state == NULL, drained = !gone && strcmp(state, "drained") == 0;
+        const long long lease_now = gone ? 0 : ctl_num(ctl_instance(status, id), "leaseMs");
+        const bool renewed = lease_now > lease_ms;
+        lease_ms = lease_now;
         json_put(status);
         const uint64_t now = clock_ms();
         if (!drained) drained_ms = 0;
         if (drained && drained_ms == 0) drained_ms = now;
-        const bool stays = drained && now - drained_ms > LEASE_MS;
+        const bool stays = drained && (renewed || now - drained_ms > LEASE_MS);
         if (gone || stays) {
             if (json)
                 printf("{\"result\":\"ok\",\"gone\":%s}\n", gone ? "true" : "false");

@@ -52,6 +52,41 @@ static const char *state_of(const struct fake *f) {
     return out;
 }
 
+/* It goes when it is empty and its registration is over, and stays when it is wanted again. */
+static void leaving(void **state) {
+    (void)state;
+    fc_start(CONF, 1, 3);
+    struct fake *d = &fc.fakes[1];
+    struct inst *in = fake_inst(d);
+    const uint64_t later = in->lease_end_ms + 1;
+    assert_int_equal(drain_leave(&fc.co, 77, false, &eb), ERR_NOT_FOUND);
+    assert_false(drain_is_over(in, later));
+    assert_int_equal(drain_leave(&fc.co, d->id, false, &eb), ERR_OK);
+    run_until(is_empty, d);
+    assert_false(drain_is_over(in, in->lease_end_ms)); /* it registers again and again */
+    assert_true(drain_is_over(in, later));
+    assert_int_equal(drain_order(&fc.co, d->id, false, false, &eb), ERR_OK);
+    assert_false(drain_is_over(in, later));
+    assert_int_equal(drain_order(&fc.co, d->id, true, false, &eb), ERR_OK);
+    run_until(is_empty, d);
+    assert_false(drain_is_over(in, later)); /* drained alone, it stays */
+    assert_int_equal(drain_leave(&fc.co, d->id, false, &eb), ERR_OK);
+    const size_t n = fc.co.reg.n;
+    in->lease_end_ms = 1; /* nobody has registered it for long */
+    for (int i = 0; fc.co.reg.n == n; i++) {
+        assert_true(i < 3000);
+        (void)state_of(&fc.fakes[2]);
+    }
+    assert_null(registry_find(&fc.co.reg, d->id));
+    in = fake_inst(&fc.fakes[2]);
+    in->from_table = true;
+    assert_int_equal(drain_leave(&fc.co, in->id, true, &eb), ERR_CONFLICT);
+    assert_non_null(strstr(eb.text, "is listed by the rank table"));
+    assert_int_equal(in->drain.why, DRAIN_NONE);
+    in->from_table = false;
+    fc_close();
+}
+
 /* An order, and its end; the state tells what is left. */
 static void an_order(void **state) {
     (void)state;
@@ -220,9 +255,13 @@ static void routes(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_order), cmocka_unit_test(what_is_left_moves),
-        cmocka_unit_test(stopping), cmocka_unit_test(unlisted),
-        cmocka_unit_test(a_switch), cmocka_unit_test(routes),
+        cmocka_unit_test(an_order),
+        cmocka_unit_test(leaving),
+        cmocka_unit_test(what_is_left_moves),
+        cmocka_unit_test(stopping),
+        cmocka_unit_test(unlisted),
+        cmocka_unit_test(a_switch),
+        cmocka_unit_test(routes),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* one case alone */
     return cmocka_run_group_tests(tests, NULL, NULL);
