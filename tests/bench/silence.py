@@ -1,7 +1,7 @@
 """How long a stream is silent when its decode instance goes, by cause: killed, frozen, stopped by SIGTERM, drained without a wait. With real daemons, the bundled model and
 one of the 0.5B shape with random weights made on the spot.
 
-    silence.py [fable] [half_b]       (both when none is named; BENCH_QUICK=1: fewer layers and rounds)
+    silence.py [fable] [half_b] [killed] [frozen] [stopped] [drained]       (without names all; BENCH_QUICK=1: fewer layers and rounds)
 
 A stream has a context of 500 tokens, half of them its own, when its decode instance goes; the silence is the longest gap between its events
 after that. Beside it stands the time of one prefill of 500 tokens that nobody has cached: what another attempt has to compute at most. The
@@ -98,7 +98,7 @@ def rounds(cluster, name, cause, how, base):
     say(f"silence_{name}_{cause}_p99", quantile(gaps, 0.99) * 1e3, "ms", quantile(gaps, 0.99) / base, "one prefill of the context")
 
 
-def measure(name, model, extra):
+def measure(name, model, extra, causes):
     with harness.Cluster(2, 2, model, extra) as cluster:
         alone = []
         for i in range(ROUNDS):
@@ -107,19 +107,26 @@ def measure(name, model, extra):
         base = quantile(alone, 0.5)
         say(f"silence_{name}_prefill_{CONTEXT}", base * 1e3, "ms")
         for cause, how in CAUSES.items():
-            rounds(cluster, name, cause, how, base)
+            if cause in causes:
+                rounds(cluster, name, cause, how, base)
+    if "drained" not in causes:
+        return
     with harness.Cluster(2, 2, model, extra, coord={"pd": {"drain_soft_s": 0}}) as cluster:
         rounds(cluster, name, "drained", None, base)
 
 
 def main():
-    wanted = sys.argv[1:] or ["fable", "half_b"]
+    models, causes = ["fable", "half_b"], [*CAUSES, "drained"]
+    unknown = [a for a in sys.argv[1:] if a not in models + causes]
+    assert not unknown, f"{unknown}: {' '.join(models + causes)} can be measured"
+    wanted = [m for m in models if m in sys.argv] or models
+    causes = [c for c in causes if c in sys.argv] or causes
     more = {"BatonConfig": {"kvCacheMiB": 128}}
     if "fable" in wanted:
-        measure("fable", harness.FABLE, more)
+        measure("fable", harness.FABLE, more, causes)
     if "half_b" in wanted:
         with model_of("qwen2", HALF_B) as model, contextlib.suppress(KeyboardInterrupt):
-            measure("half_b", model, more)
+            measure("half_b", model, more, causes)
     told("done")
 
 

@@ -29,7 +29,8 @@ def whole(cluster, i):
 
 @pytest.fixture(scope="module")
 def four():
-    with Cluster(2, 2, extra={"BackendConfig": {"ScheduleConfig": {"enablePrefixCache": False}}}) as c:
+    """Prompts are computed eight tokens at a time, so that a long one lasts long enough to be stopped in."""
+    with Cluster(2, 2, extra={"BackendConfig": {"ScheduleConfig": {"enablePrefixCache": False}}, "BatonConfig": {"chunkTokens": 8}}) as c:
         yield c
 
 
