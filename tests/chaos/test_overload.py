@@ -91,7 +91,8 @@ def offer(cluster, rate, seconds):
 
 def test_three_times_the_capacity():
     """What is too much is refused at the door, before any prefill, and those who are in are served as fast as ever."""
-    limits = {"coordinator": {"request_limit": {"max_requests": 48}}}
+    # Places for all connections: who comes late with its request is not closed for those who come after it.
+    limits = {"coordinator": {"request_limit": {"max_requests": 48}}, "pd": {"limits": {"connections": 8192}}}
     with Cluster(1, 1, coord=limits, extra={"BackendConfig": {"ScheduleConfig": {"enablePrefixCache": False}}}) as c:
         offer(c, None, 3)
         ratios = []
