@@ -264,6 +264,9 @@ static const struct conf_key keys[] = {
     BOOL(ha_keep, P "ha_keep_on_store_loss", "false",
          "a leader that cannot reach etcd goes on behind the end of its lease, until an instance "
          "obeys another; false: it stands by"),
+    BOOL(ha_relays, P "ha_standby_relays", "false",
+         "a coordinator that stands by passes the requests of clients on to the leader; false: it "
+         "refuses them, and names the leader"),
     STR(etcd_prefix, P "etcd_prefix", "",
         "of the keys in etcd, /NAME/; empty: /POD_NAMESPACE/coordinator/, or /coordinator/"),
     STR(etcd_user, P "etcd_user", "", "user of etcd; empty: nobody logs in"),

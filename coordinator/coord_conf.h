@@ -81,7 +81,7 @@ struct coord_conf {
         tenant_waiting_max, breaker_faults, breaker_open_ms, heartbeat_ms, drain_soft_s,
         role_repair_s, role_window_s, role_cool_s, local_prefill_max, prefill_queue_max,
         decode_silence_s, transcripts_mib;
-    bool attempts_header, fall_back, flex, ha_keep;
+    bool attempts_header, fall_back, flex, ha_keep, ha_relays;
     char routing[16], route_weights[96];
     int64_t ha_lease_s;
     char etcd_user[128], etcd_prefix[128], advertised_ip[64], etcd_password_file[COORD_FILE_BYTES];

@@ -525,7 +525,10 @@ static bool refuses(void *arg, struct http_x *x, const struct route *row) {
     if (coord_leads(co) || (!of_clients && strcmp(row->method, "GET") == 0) ||
         (row != NULL && (row->planes & PLANE_OPEN) != 0))
         return false;
-    ha_reply_standby(co, x);
+    if (of_clients)
+        ha_stand_by(co, x);
+    else
+        ha_reply_standby(co, x);
     return true;
 }
 

@@ -1,7 +1,9 @@
 /* fwd_headers: an allow-list. */
 #include "coordinator/fwd_headers.h"
 
+#include <ctype.h>
 #include <stdio.h>
+#include <string.h>
 #include <strings.h>
 #include "proto/api.h"
 #include "proto/grpc.h"
@@ -44,4 +46,22 @@ void fwd_headers_add_framing(struct fwd_headers *h, struct http_x *x, const stru
         const char *v = http_x_header(x, grpc[i]);
         if (v != NULL) fwd_headers_add(h, grpc[i], v);
     }
+}
+
+bool fwd_path_put(char *dst, size_t cap, const char *path) {
+    static const char hex[] = "0123456789ABCDEF";
+    size_t n = 0;
+    for (const char *p = path; *p != 0; p++) {
+        unsigned char c = (unsigned char)*p;
+        if (n + 4 > cap) return false;
+        if (c < 0x80 && (isalnum(c) || strchr("/-._~", c) != NULL)) {
+            dst[n++] = (char)c;
+        } else {
+            dst[n++] = '%';
+            dst[n++] = hex[c >> 4];
+            dst[n++] = hex[c & 15];
+        }
+    }
+    dst[n] = 0;
+    return true;
 }

@@ -3,6 +3,7 @@
 #ifndef BATON_COORDINATOR_FWD_HEADERS_H
 #define BATON_COORDINATOR_FWD_HEADERS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include "common/net/http_server.h"
 
@@ -24,5 +25,9 @@ void fwd_headers_add_trace(struct fwd_headers *h, struct http_x *x, const char *
 /* Content-Type, and what else says how the body of x is to be read. */
 struct api_path;
 void fwd_headers_add_framing(struct fwd_headers *h, struct http_x *x, const struct api_path *path);
+
+/* The path as a request line has it: everything but unreserved characters (RFC 3986) escaped, so
+ * that a model's name cannot become a query or another path. False: too long. */
+bool fwd_path_put(char *dst, size_t cap, const char *path);
 
 #endif

@@ -17,6 +17,7 @@
 #include "coordinator/lora.h"
 #include "coordinator/relay.h"
 #include "coordinator/store_etcd.h"
+#include "coordinator/to_leader.h"
 #include "proto/json.h"
 
 #define BACKUP "coordinator.backup_config."
@@ -30,6 +31,7 @@ struct ha {
     struct loop_alarm depose; /* from outside of what it frees */
     char depose_why[128];
     void (*on_left)(void *co);
+    struct to_leader *to_leader; /* NULL: nothing is passed on */
 };
 
 /* ---- configuration */
@@ -143,6 +145,10 @@ enum err ha_open(struct coordinator *co, struct errbuf *eb) {
                                                    "pd.state_dir must be empty while " BACKUP
                                                    "function_enable is true, got \"%s\"",
                                                    c->state_dir);
+    if (e == ERR_OK && c->ha_relays && c->tls[BLOCK_REQUEST_SERVER].enable)
+        e = err_set(eb, ERR_BAD_CONFIG,
+                    "pd.ha_standby_relays must be false while "
+                    "coordinator.tls_config.request_server_tls_enable is true, got true");
     if (e == ERR_OK) e = read_members(ha, c, eb);
     if (e == ERR_OK) e = read_user(ha, c, eb);
     if (e == ERR_OK) e = read_prefix(ha, c, eb);
@@ -237,6 +243,13 @@ void ha_reply_standby(struct coordinator *co, struct http_x *x) {
     coord_reply_error_code(co, x, 503, "standby", ha_standby_text(co));
 }
 
+void ha_stand_by(struct coordinator *co, struct http_x *x) {
+    const struct ha *ha = co->ha;
+    const char *leader = election_leader(store_etcd_election(co->store));
+    const bool other = strcmp(leader, ha->value) != 0;
+    if (!other || !to_leader_pass(ha->to_leader, x, leader)) ha_reply_standby(co, x);
+}
+
 struct json_value *ha_status(const struct coordinator *co) {
     const struct ha *ha = co->ha;
     if (ha == NULL) return NULL;
@@ -247,6 +260,7 @@ struct json_value *ha_status(const struct coordinator *co) {
     json_obj_set(o, "leader", json_new_str(election_leader(e)));
     json_obj_set(o, "term", json_new_i64((int64_t)store_term(co->store)));
     json_obj_set(o, "leaseLeftMs", json_new_i64((int64_t)election_left_ms(e)));
+    json_obj_set(o, "relayed", json_new_i64(to_leader_count(ha->to_leader)));
     json_obj_set(o, "leaseLost", json_new_bool(election_is_unsure(e)));
     json_obj_set(o, "prefix", json_new_str(ha->prefix));
     json_obj_set(o, "etcd", json_new_str(etcd_member(&ha->etcd)));
@@ -268,7 +282,8 @@ enum err ha_start(struct coordinator *co, struct errbuf *eb) {
                                       .on_lead = on_lead,
                                       .on_yield = on_yield,
                                       .arg = ha};
-    const enum err e = store_etcd_open(&co->store, &o);
+    enum err e = store_etcd_open(&co->store, &o);
+    if (e == ERR_OK && co->conf.ha_relays) e = to_leader_open(&ha->to_leader, co);
     if (e != ERR_OK) return err_set(eb, e, "cannot stand for election: %s", err_text(e));
     co->reg.store = co->store;
     log_info("ha", "event=stands address=%s prefix=%s etcd=%s lease_s=%u", ha->value, ha->prefix,
@@ -281,6 +296,7 @@ void ha_close(struct coordinator *co) {
     co->ha = NULL;
     if (ha == NULL) return;
     loop_alarm_stop(&ha->depose);
+    to_leader_close(&ha->to_leader);
     store_close(&co->store);
     explicit_bzero(ha->etcd.password, sizeof(ha->etcd.password));
     free(ha);

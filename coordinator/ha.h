@@ -31,6 +31,9 @@ void ha_leave(struct coordinator *co, void (*fn)(void *co));
 const char *ha_standby_text(const struct coordinator *co);
 /* 503 `standby`, with the leader's address. */
 void ha_reply_standby(struct coordinator *co, struct http_x *x);
+/* What a client asks of one that stands by: passed on to the leader where the configuration says so
+ * (to_leader.h), else the 503. */
+void ha_stand_by(struct coordinator *co, struct http_x *x);
 /* Of GET /v2/status; NULL: it is the only one. The caller's. */
 struct json_value *ha_status(const struct coordinator *co);
 

@@ -1,7 +1,6 @@
 /* proxy: requests that any instance can answer (model information, tokenising, vectors and scores)
  * go to the one with the fewest tasks, and of equals to each in turn. None of them changes
  * anything, so one whose instance is lost before its answer is whole goes to another. */
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,26 +96,6 @@ static struct inst *choose(const struct proxied *p) {
     return best;
 }
 
-/* The path as a request line has it: everything but unreserved characters (RFC 3986) escaped, so
- * that a model's name cannot become a query or another path. False: too long. */
-static bool put_path(char *dst, size_t cap, const char *path) {
-    static const char hex[] = "0123456789ABCDEF";
-    size_t n = 0;
-    for (const char *p = path; *p != 0; p++) {
-        unsigned char c = (unsigned char)*p;
-        if (n + 4 > cap) return false;
-        if (c < 0x80 && (isalnum(c) || strchr("/-._~", c) != NULL)) {
-            dst[n++] = (char)c;
-        } else {
-            dst[n++] = '%';
-            dst[n++] = hex[c >> 4];
-            dst[n++] = hex[c & 15];
-        }
-    }
-    dst[n] = 0;
-    return true;
-}
-
 static bool is_get(const struct http_x *x) {
     return strcmp(http_x_method(x), "GET") == 0 || strcmp(http_x_method(x), "HEAD") == 0;
 }
@@ -162,7 +141,7 @@ static enum err ask_next(struct proxied *p) {
     char url[PATH_BYTES_MAX + 64], path[PATH_BYTES_MAX], context[24];
     size_t n;
     const char *body = http_x_body(x, &n);
-    if (!put_path(path, sizeof(path), http_x_path(x)) || !put_query(path, sizeof(path), x))
+    if (!fwd_path_put(path, sizeof(path), http_x_path(x)) || !put_query(path, sizeof(path), x))
         return ERR_INVALID;
     if (in == NULL) return ERR_NOT_FOUND;
     const uint64_t bound_ms = (uint64_t)limit_s(p) * 1000, spent_ms = clock_ms() - p->began_ms;

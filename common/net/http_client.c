@@ -280,6 +280,13 @@ static long status_of(const struct http_call *call) {
     return status;
 }
 
+void http_call_headers(struct http_call *call,
+                       void (*fn)(void *arg, const char *name, const char *value), void *arg) {
+    struct curl_header *h = NULL;
+    while ((h = curl_easy_nextheader(call->easy, CURLH_HEADER, -1, h)) != NULL)
+        fn(arg, h->name, h->value);
+}
+
 static size_t header_cb(char *p, size_t size, size_t n, void *arg) {
     struct http_call *call = arg;
     (void)p;

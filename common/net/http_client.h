@@ -71,6 +71,10 @@ void http_client_destroy(struct http_client **c);
 enum err http_client_call(struct http_client *c, const struct http_call_opts *o,
                           struct http_call **out);
 
+/* The headers of the answer, one after the other; for on_data and on_done. */
+void http_call_headers(struct http_call *call,
+                       void (*fn)(void *arg, const char *name, const char *value), void *arg);
+
 /* No callback of the call runs after this. NULL is fine. */
 void http_call_cancel(struct http_call **call);
 

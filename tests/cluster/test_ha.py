@@ -244,6 +244,55 @@ def test_a_leader_that_goes_on_without_etcd():
         assert answer(c) == text
 
 
+def test_a_standby_passes_requests_on():
+    """pd.ha_standby_relays: what clients ask of a standby the leader answers, errors and streams as they are; once, and nothing of the management plane.
+    A leader that hangs does not hold them: what has begun breaks, what has not is 503, and both go on at whoever leads then."""
+    with HaCluster(1, 1, coord={"pd": {"ha_standby_relays": True}}) as c:
+        base, mgmt = (f"http://127.0.0.1:{p}" for p in c.all_ports[1][:2])
+        text = answer(c)
+        a = post(base, "/v1/completions", BODY, headers={"X-Request-Id": "from-a-client"})
+        assert a.status == 200 and a.json["choices"][0]["text"] == text, a.text
+        assert a.headers["X-Request-Id"] == "from-a-client" and a.headers["RequestUUID"]
+        assert get(base, "/v1/models").json["data"][0]["id"] == "fable"
+        whole = [Stream(b, "/v1/completions", {**BODY, "max_tokens": 20, "stream": True}).read_all() for b in (c.base, base)]
+        texts = [re.findall(rb'"text":("(?:[^"\\]|\\.)*")', w) for w in whole]
+        assert texts[0] == texts[1] and len(texts[0]) >= 20 and all(w.rstrip().endswith(b"data: [DONE]") for w in whole), whole
+        bad = {**BODY, "max_tokens": -1}
+        here, there = post(base, "/v1/completions", bad), post(c.base, "/v1/completions", bad)
+        assert (here.status, here.text) == (there.status, there.text) and here.status in (400, 422)
+        a = post(base, "/v1/completions", BODY, headers={"x-baton-relayed": "1"})
+        assert a.status == 503 and a.headers["x-baton-leader"] == c.address(0)
+        assert post(mgmt, "/v1/instances/drain", {}).status == 503
+        s = Stream(base, "/v1/completions", {**BODY, "max_tokens": 900, "stream": True})
+        s.read_until(2)
+        s.abandon()
+        wait_for(lambda: c.ha(1)["relayed"] == 0, 10 * SLOW, "whose client has gone is let go")
+        streams = [Stream(base, "/v1/completions", {**BODY, "max_tokens": 900, "stream": True}) for _ in range(4)]
+        c.coordinators[0].process.send_signal(signal.SIGSTOP)
+        try:
+            before, hung = c.ha(1)["relayed"], []
+            asked = threading.Thread(target=lambda: hung.append(post(base, "/v1/completions", BODY, timeout=60 * SLOW)))
+            asked.start()
+            wait_for(lambda: c.ha(1)["relayed"] > before or hung or c.ready(1), READY_S, "it is passed on")
+            waits = c.ha(1)["relayed"] > before and not hung
+            c.took_over(1, time.monotonic())
+            asked.join()
+            for s in streams:  # one that was whole before may have come
+                try:
+                    assert s.read_all().rstrip().endswith(b"data: [DONE]")
+                except (OSError, http.client.HTTPException):
+                    pass
+        finally:
+            c.coordinators[0].process.send_signal(signal.SIGCONT)
+        if waits:  # else the lease ended before it came
+            assert hung[0].status == 503 and f"The leader ({c.address(0)}) was lost before it answered" in hung[0].text, hung[0].text
+        wait_for(lambda: c.ha(0).get("leader") == c.address(1), READY_S, "the first stands by")
+        c.use(1)
+        wait_for(c.all_serve, READY_S, "all serve")
+        a = post(f"http://{c.address(0)}", "/v1/completions", BODY)
+        assert a.status == 200 and a.json["choices"][0]["text"] == text, a.text
+
+
 EVENTS = ("kill the leader", "end the leader", "stop the leader for long", "stop the leader for a moment", "kill the standby", "stop etcd for a moment",
           "stop etcd for long", "kill etcd", "wipe etcd")
 
@@ -318,6 +367,11 @@ def test_one_leader_whatever_happens():
             assert seen == sorted(set(seen)) and set(seen) <= set(led), (seen, led)
 
 
+def items(pki, plane, name):
+    return {"ca_cert": pki.file("cluster", "ca.pem"), "tls_cert": pki.file(plane, name + ".pem"), "tls_key": pki.file(plane, name + ".key"),
+            "tls_passwd": pki.file(plane, name + ".pass")}
+
+
 def b64(text):
     return base64.b64encode(text.encode()).decode()
 
@@ -376,10 +430,6 @@ def test_users_of_etcd(guarded, tmp_path, prefix, password, line):
 
 def test_etcd_over_tls(tmp_path):
     """Both show certificates; one of another CA is told apart, by either side."""
-    def items(pki, plane, name):
-        return {"ca_cert": pki.file("cluster", "ca.pem"), "tls_cert": pki.file(plane, name + ".pem"), "tls_key": pki.file(plane, name + ".key"),
-                "tls_passwd": pki.file(plane, name + ".pass")}
-
     with Pki() as pki:
         e = Etcd(str(tmp_path), pki)
         e.start()
@@ -411,4 +461,16 @@ def test_bad_settings(tmp_path, pd, backup, text):
     conf = tmp_path / "c.json"
     conf.write_text(json.dumps({"coordinator": {"backup_config": {"function_enable": True, "database_server_dns": "127.0.0.1", **backup}}, "pd": pd}))
     r = subprocess.run([f"{BUILD}/bin/coordinator", "-c", str(conf), "--check-config"], capture_output=True, text=True)
+    assert r.returncode == 2 and text in r.stderr, r.stderr
+
+
+def test_requests_are_not_passed_on_under_tls(tmp_path):
+    """With TLS of the user plane a standby would not know whom to trust."""
+    conf = tmp_path / "c.json"
+    with Pki() as pki:
+        tls = {"request_server_tls_enable": True, "request_server_tls_items": items(pki, "cluster", "peer")}
+        conf.write_text(json.dumps({"coordinator": {"backup_config": {"function_enable": True, "database_server_dns": "127.0.0.1"}, "tls_config": tls},
+                                    "pd": {"ha_standby_relays": True}}))
+        r = subprocess.run([f"{BUILD}/bin/coordinator", "-c", str(conf), "--check-config"], capture_output=True, text=True)
+    text = "pd.ha_standby_relays must be false while coordinator.tls_config.request_server_tls_enable is true, got true"
     assert r.returncode == 2 and text in r.stderr, r.stderr
