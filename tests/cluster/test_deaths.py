@@ -10,7 +10,7 @@ import threading
 import pytest
 from deaths import killed_at_work, restart
 from families import made_up_ids, normal
-from harness import ANSWER_S, SLOW, Cluster, post, wait_for
+from harness import ANSWER_S, Cluster, post, wait_for
 
 BODY = {"model": "fable", "prompt": made_up_ids(200, 31000), "max_tokens": 70, "ignore_eos": True}
 SEEDED = {**BODY, "temperature": 0.9, "top_p": 0.95, "seed": 77}
