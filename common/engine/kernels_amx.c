@@ -25,6 +25,7 @@
 #define gemm     lanes_gemm
 #define x_pack   lanes_x_pack
 #define X_GATHER x_gather
+#define WORK_PANELS AMX_PANELS
 #include "common/engine/kernels_lanes.h"
 #undef gemm
 #undef x_pack
@@ -34,9 +35,12 @@
 enum {
     T_ROWS = 16,
     T_BYTES = 1024,
-    T_LINE = 64,           /* bytes of a row */
-    T_PAIRS = 16,          /* of k in a block of bf16 */
-    K_SLICE = 16,          /* blocks: two panels of it stay in the first-level cache */
+    T_LINE = 64,  /* bytes of a row */
+    T_PAIRS = 16, /* of k in a block of bf16 */
+    T_PAIR_ROWS = 32,
+    K_SLICE = 8,    /* blocks of bf16: two panels of it stay in the first-level cache */
+    AMX_PANELS = 8, /* of a work item; with so many pairs of rows, 256 KiB of sums */
+    SUM_PAIRS = 16,
     GROUPS_SLICE = 32,     /* the same of a quantised panel */
     T_AHEAD_BYTES = 2048,  /* weights are fetched ahead */
     Q4_BYTES = GROUP * 16, /* of a group of int4 widened to bytes */
@@ -52,6 +56,14 @@ enum {
         _tile_loadd(t, t_from, stride);                                                            \
     } while (0)
 
+/* As one that is read once: it leaves in the first-level cache what is there. */
+#define T_STREAM(t, from, stride)                                                                  \
+    do {                                                                                           \
+        const void *t_from = from;                                                                 \
+        T_WRITTEN(t_from);                                                                         \
+        _tile_stream_loadd(t, t_from, stride);                                                     \
+    } while (0)
+
 /* ---- configuration */
 
 struct tile_config { /* what LDTILECFG reads */
@@ -65,7 +77,7 @@ static void tile_configure(const struct tile_config *c) {
     _tile_loadconfig(c);
 }
 
-/* Accumulators 0 and 1 with activations 4, 2 and 3 with 5. */
+/* Accumulators 0 and 1 with activations 4; 2 and 3 with 5 where there are two tiles of rows. */
 static void configure_bf16(int rows, int rows_more) {
     struct tile_config c = {.palette = 1};
     for (int t = 0; t < 8; t++) {
@@ -84,14 +96,6 @@ static void configure_quant(int rows) {
     tile_configure(&c);
 }
 
-static void acc_load(int t, const void *from, size_t stride) {
-    switch (t) {
-    case 0: T_LOAD(0, from, stride); break;
-    case 1: T_LOAD(1, from, stride); break;
-    case 2: T_LOAD(2, from, stride); break;
-    case 3: T_LOAD(3, from, stride); break;
-    }
-}
 static void acc_zero(int t) {
     switch (t) {
     case 0: _tile_zero(0); break;
@@ -109,152 +113,7 @@ static void acc_store(int t, void *to, size_t stride) {
     }
 }
 
-/* ---- bf16 weights. Activations: bf16 [row / 16][block of 32 k][row % 16][32] */
-
-static void x_pack_bf16(uint8_t *xp, const float *x, size_t x_stride, int first, int end, int k) {
-    const size_t blocks = k_groups(k);
-    for (int r = first; r < end; r++) {
-        const float *src = x + (size_t)r * x_stride;
-        uint8_t *dst = xp + (size_t)(r / T_ROWS) * blocks * T_BYTES + (size_t)(r % T_ROWS) * T_LINE;
-        for (size_t b = 0; b < blocks; b++, src += GROUP, dst += T_BYTES) {
-            const int n = k - (int)b * GROUP;
-            uint16_t *to = (uint16_t *)(void *)dst;
-            ln_store_bf16(to, q_get(src, n));
-            ln_store_bf16(to + LANES, n > LANES ? q_get(src + LANES, n - LANES) : ln_set1(0));
-        }
-    }
-}
-
-struct product {
-    float *y;
-    size_t y_stride;
-    const uint8_t *x, *panels;
-    size_t panel_stride;
-    int k, n_cols;
-};
-
-/* One block of k: a tile of rows by up to four panels. */
-LN void step_one(const uint8_t *x, const uint8_t *w, size_t w_stride, int panels) {
-    T_LOAD(4, x, T_LINE);
-    T_LOAD(6, w, T_LINE);
-    _tile_dpbf16ps(0, 4, 6);
-    if (panels < 2) return;
-    T_LOAD(7, w + w_stride, T_LINE);
-    _tile_dpbf16ps(1, 4, 7);
-    if (panels < 3) return;
-    T_LOAD(6, w + 2 * w_stride, T_LINE);
-    _tile_dpbf16ps(2, 4, 6);
-    if (panels < 4) return;
-    T_LOAD(7, w + 3 * w_stride, T_LINE);
-    _tile_dpbf16ps(3, 4, 7);
-}
-
-/* Two tiles of rows by up to two panels. */
-LN void step_two(const uint8_t *x, size_t x_stride, const uint8_t *w, size_t w_stride, int panels) {
-    T_LOAD(6, w, T_LINE);
-    T_LOAD(4, x, T_LINE);
-    _tile_dpbf16ps(0, 4, 6);
-    T_LOAD(5, x + x_stride, T_LINE);
-    _tile_dpbf16ps(2, 5, 6);
-    if (panels < 2) return;
-    T_LOAD(7, w + w_stride, T_LINE);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_dpbf16ps(3, 5, 7);
-}
-
-/* An accumulator is its part of y; where that ends inside a panel, a copy of it goes through
- * memory. */
-static void acc_begin(const struct product *p, int t, int row, int rows, int panel, bool carry) {
-    const float *at = p->y + (size_t)row * p->y_stride + (size_t)panel * PANEL_ROWS;
-    const int n = p->n_cols - panel * PANEL_ROWS;
-    float part[T_ROWS][PANEL_ROWS];
-    if (!carry) {
-        acc_zero(t);
-    } else if (n >= PANEL_ROWS) {
-        acc_load(t, at, p->y_stride * sizeof(float));
-    } else {
-        for (int r = 0; r < rows; r++)
-            ln_store(part[r], ln_load_n(at + (size_t)r * p->y_stride, n));
-        acc_load(t, part, sizeof(part[0]));
-    }
-}
-
-static void acc_end(const struct product *p, int t, int row, int rows, int panel) {
-    float *at = p->y + (size_t)row * p->y_stride + (size_t)panel * PANEL_ROWS;
-    const int n = p->n_cols - panel * PANEL_ROWS;
-    float part[T_ROWS][PANEL_ROWS];
-    if (n >= PANEL_ROWS) {
-        acc_store(t, at, p->y_stride * sizeof(float));
-    } else {
-        acc_store(t, part, sizeof(part[0]));
-        for (int r = 0; r < rows; r++)
-            ln_store_n(at + (size_t)r * p->y_stride, ln_load(part[r]), n);
-    }
-}
-
-/* Blocks [first, end) of k: a tile of `rows` rows by four panels; with rows_more that many rows in
- * a second tile, by two. The last block of k may be short. */
-static void block_bf16(const struct product *p, int row, int rows, int rows_more, int panel,
-                       int panels, int first, int end) {
-    const int whole = (p->k + 1) / 2 / T_PAIRS, tail = (p->k + 1) / 2 % T_PAIRS;
-    const size_t x_stride = k_groups(p->k) * T_BYTES;
-    const uint8_t *x = p->x + (size_t)(row / T_ROWS) * x_stride + (size_t)first * T_BYTES;
-    const uint8_t *w = p->panels + (size_t)panel * p->panel_stride + (size_t)first * T_BYTES;
-    for (int i = 0; i < panels; i++) {
-        acc_begin(p, i, row, rows, panel + i, first > 0);
-        if (rows_more > 0) acc_begin(p, 2 + i, row + T_ROWS, rows_more, panel + i, first > 0);
-    }
-    for (int b = first; b < end && b < whole; b++, x += T_BYTES, w += T_BYTES) {
-        if (rows_more > 0) {
-            step_two(x, x_stride, w, p->panel_stride, panels);
-            continue;
-        }
-        for (int i = 0; i < panels; i++)
-            for (int line = 0; line < T_BYTES; line += T_LINE)
-                __builtin_prefetch(w + (size_t)i * p->panel_stride + T_AHEAD_BYTES + line);
-        step_one(x, w, p->panel_stride, panels);
-    }
-    if (end > whole) {
-        uint8_t last[4][T_BYTES] __attribute__((aligned(64)));
-        memset(last, 0, sizeof(last));
-        for (int i = 0; i < panels; i++)
-            memcpy(last[i], w + (size_t)i * p->panel_stride, (size_t)tail * T_LINE);
-        if (rows_more > 0)
-            step_two(x, x_stride, last[0], T_BYTES, panels);
-        else
-            step_one(x, last[0], T_BYTES, panels);
-    }
-    for (int i = 0; i < panels; i++) {
-        acc_end(p, i, row, rows, panel + i);
-        if (rows_more > 0) acc_end(p, 2 + i, row + T_ROWS, rows_more, panel + i);
-    }
-}
-
-/* Rows [row, end), up to two tiles of them at a time: rows and rows_more. More than those go over
- * the same weights: a slice of them is held in the cache. */
-static void rows_bf16(const struct product *p, int row, int end, int rows, int rows_more) {
-    const int n_panels = (p->n_cols + PANEL_ROWS - 1) / PANEL_ROWS, blocks = (int)k_groups(p->k);
-    const int wide = rows_more > 0 ? 2 : 4, step = rows + rows_more;
-    const int slice = end - row > step ? K_SLICE : blocks;
-    configure_bf16(rows, rows_more > 0 ? rows_more : rows);
-    for (int b = 0; b < blocks; b += slice) {
-        const int b_end = blocks - b < slice ? blocks : b + slice;
-        for (int panel = 0; panel < n_panels; panel += wide) {
-            const int panels = n_panels - panel < wide ? n_panels - panel : wide;
-            for (int m = row; m < end; m += step)
-                block_bf16(p, m, rows, rows_more, panel, panels, b, b_end);
-        }
-    }
-}
-
-static void gemm_bf16(const struct product *p, int n_rows) {
-    const int whole = n_rows / (2 * T_ROWS) * (2 * T_ROWS), rest = n_rows - whole;
-    if (whole > 0) rows_bf16(p, 0, whole, T_ROWS, T_ROWS);
-    if (rest > T_ROWS)
-        rows_bf16(p, whole, n_rows, T_ROWS, rest - T_ROWS);
-    else if (rest > 0)
-        rows_bf16(p, whole, n_rows, rest, 0);
-}
+#include "common/engine/kernels_amx_bf16.h"
 
 /* ---- quantised weights. Activations: what kernels_tile_quant.h wants for up to TILE_ROWS rows,
  * then [row / 16][group]: f32 scale [16]; i32 [16], the sum of the values times minus the weights'
@@ -483,10 +342,10 @@ static void gather_lines(uint8_t *xp, const uint8_t *from, const int *rows, int 
 
 static void x_gather(void *xp, const void *from, int n_rows, const int *rows, int n, int k,
                      enum dtype w) {
-    static const int line[] = {T_LINE}, integers[] = {4, 4, GROUP, GROUP};
+    static const int integers[] = {4, 4, GROUP, GROUP};
     const size_t groups = k_groups(k), skip = few_bytes(k, w);
     if (w == DTYPE_BF16)
-        gather_lines(xp, from, rows, n, groups, T_BYTES, line, 1);
+        x_gather_bf16(xp, from, rows, n, k);
     else if (!dtype_is_quant(w) || n_rows <= TILE_ROWS)
         x_gather_columns(xp, from, n_rows, rows, n, k, w);
     else if (n <= TILE_ROWS)
@@ -504,10 +363,11 @@ static void gemm(float *y, size_t y_stride, const void *xp, const void *panels, 
                         .panels = panels,
                         .panel_stride = panel_bytes(k, w),
                         .k = k,
-                        .n_cols = n_cols};
+                        .n_cols = n_cols,
+                        .n_rows = n_rows};
     const int whole = n_rows / T_ROWS * T_ROWS;
     if (w == DTYPE_BF16) {
-        gemm_bf16(&p, n_rows);
+        gemm_bf16(&p);
     } else if (!dtype_is_quant(w) || n_rows <= TILE_ROWS) {
         lanes_gemm(y, y_stride, xp, panels, n_rows, k, n_cols, w);
         return;

@@ -453,9 +453,14 @@ static __attribute__((unused)) void lanes_gather(void *xp, const void *from, int
 #define X_GATHER lanes_gather
 #endif
 
+/* Panels of a work item. */
+#ifndef WORK_PANELS
+#define WORK_PANELS ITEM_PANELS
+#endif
+
 #define KERNELS_OF_LANES(set_name)                                                                 \
     {                                                                                              \
-        .name = set_name, .item_panels = ITEM_PANELS, .panel_pack = panel_pack_columns,            \
+        .name = set_name, .item_panels = WORK_PANELS, .panel_pack = panel_pack_columns,            \
         .panel_row = panel_row_columns, .x_pack = x_pack, .x_gather = X_GATHER, .gemm = gemm,      \
         .gemm_once = GEMM_ONCE, .rmsnorm = rmsnorm, .layernorm = layernorm, .rope = rope,          \
         .swiglu = swiglu, .gelu = gelu, .gelu_tanh = gelu_tanh, .softcap = softcap, .mul = mul,    \
