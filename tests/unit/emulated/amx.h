@@ -15,8 +15,8 @@
 #undef _tile_stored
 #undef _tile_zero
 #undef _tile_dpbf16ps
-#undef _tile_dpbsud
-#undef _tile_dpbuud
+#undef _tile_dpbssd
+#undef _tile_dpbusd
 #define _tile_loadconfig(c)                 emu_tile_loadconfig(c)
 #define _tile_release()                     emu_tile_release()
 #define _tile_zero(t)                       emu_tile_zero(t)
@@ -24,7 +24,7 @@
 #define _tile_stream_loadd(t, from, stride) emu_tile_load(t, from, stride)
 #define _tile_stored(t, to, stride)         emu_tile_store(t, to, stride)
 #define _tile_dpbf16ps(acc, a, b)           emu_tile_dpbf16ps(acc, a, b)
-#define _tile_dpbsud(acc, a, b)             emu_tile_dpb(acc, a, true, b, false)
-#define _tile_dpbuud(acc, a, b)             emu_tile_dpb(acc, a, false, b, false)
+#define _tile_dpbssd(acc, a, b)             emu_tile_dpb(acc, a, true, b, true)
+#define _tile_dpbusd(acc, a, b)             emu_tile_dpb(acc, a, false, b, true)
 
 #endif

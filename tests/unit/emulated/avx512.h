@@ -60,6 +60,8 @@ EMU_F3(emu_fmsub_ps, _mm256_fmsub_ps)
 EMU_I2(emu_add_epi32, _mm256_add_epi32)
 EMU_I2(emu_add_epi16, _mm256_add_epi16)
 EMU_I2(emu_and_si512, _mm256_and_si256)
+EMU_I2(emu_xor_si512, _mm256_xor_si256)
+EMU_I2(emu_sub_epi8, _mm256_sub_epi8)
 EMU_I2(emu_or_si512, _mm256_or_si256)
 EMU_I2(emu_madd_epi16, _mm256_madd_epi16)
 EMU_I2(emu_maddubs_epi16, _mm256_maddubs_epi16)
@@ -250,6 +252,23 @@ EMU emu512 emu_dpbf16(emu512 acc, emu512 a, emu512 b) {
     return acc;
 }
 
+/* VCVTNE2PS2BF16: rounded to nearest even, denormals to zero; a is the upper half. */
+EMU uint16_t emu_bf16(float v) {
+    uint32_t u;
+    v = emu_flushed(v);
+    memcpy(&u, &v, sizeof(u));
+    if (v != v) return (uint16_t)(u >> 16 | 0x40);
+    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+EMU emu512 emu_cvtne2ps(emu512 a, emu512 b) {
+    emu512 y;
+    for (int i = 0; i < 16; i++) {
+        y.u16[i] = emu_bf16(b.f32[i]);
+        y.u16[16 + i] = emu_bf16(a.f32[i]);
+    }
+    return y;
+}
+
 /* The real names. */
 #define __m512   emu512
 #define __m512i  emu512
@@ -286,6 +305,7 @@ EMU emu512 emu_dpbf16(emu512 acc, emu512 a, emu512 b) {
 #define _mm512_castps_si512(a)         emu_same(a)
 #define _mm512_castsi512_ps(a)         emu_same(a)
 #define _mm512_cmp_ps_mask(a, b, kind) emu_unordered(a, b) /* the one kind that is used */
+#define _mm512_cvtne2ps_pbh(a, b)      emu_cvtne2ps(a, b)
 #define _mm512_cvtepi16_epi8(a)        emu_cvtepi16_epi8(a)
 #define _mm512_cvtepi32_epi16(a)       emu_cvtepi32_epi16(a)
 #define _mm512_cvtepi32_ps(a)          emu_cvtepi32_ps(a)
@@ -312,6 +332,10 @@ EMU emu512 emu_dpbf16(emu512 acc, emu512 a, emu512 b) {
 #define _mm512_max_ps(a, b)            emu_max_ps(a, b)
 #define _mm512_min_ps(a, b)            emu_min_ps(a, b)
 #define _mm512_mul_ps(a, b)            emu_mul_ps(a, b)
+#define _mm512_load_si512(p)           emu_load(p)
+#define _mm512_store_si512(p, v)       emu_store(p, v)
+#define _mm512_sub_epi8(a, b)          emu_sub_epi8(a, b)
+#define _mm512_xor_si512(a, b)         emu_xor_si512(a, b)
 #define _mm512_or_si512(a, b)          emu_or_si512(a, b)
 #define _mm512_roundscale_ps(a, kind)  emu_round_even(a) /* the one kind that is used */
 #define _mm512_set1_epi16(v)           emu_set1_epi16(v)

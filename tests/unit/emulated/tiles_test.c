@@ -78,19 +78,21 @@ static void byte_products(void **state) {
     (void)state;
     for (int i = 0; i < 32; i++) a[i / 16][i % 16] = (uint8_t)(i * 37 + 100);
     for (int i = 0; i < 48; i++) b[i / 12][i / 4 % 3][i % 4] = (uint8_t)(i * 91 + 13);
-    for (int a_signed = 0; a_signed < 2; a_signed++) {
+    for (int kind = 0; kind < 4; kind++) {
+        const bool a_signed = kind % 2 != 0, b_signed = kind / 2 != 0;
         int32_t c[2][3];
         emu_tile_loadconfig(&conf);
         emu_tile_zero(0);
         emu_tile_load(1, a, sizeof(a[0]));
         emu_tile_load(2, b, sizeof(b[0]));
-        emu_tile_dpb(0, 1, a_signed, 2, false);
+        emu_tile_dpb(0, 1, a_signed, 2, b_signed);
         emu_tile_store(0, c, sizeof(c[0]));
         for (int m = 0; m < 2; m++) {
             for (int n = 0; n < 3; n++) {
                 int want = 0;
                 for (int k = 0; k < 16; k++)
-                    want += (a_signed ? (int8_t)a[m][k] : a[m][k]) * b[k / 4][n][k % 4];
+                    want += (a_signed ? (int8_t)a[m][k] : a[m][k]) *
+                            (b_signed ? (int8_t)b[k / 4][n][k % 4] : b[k / 4][n][k % 4]);
                 assert_int_equal(c[m][n], want);
             }
         }
@@ -142,8 +144,8 @@ static void products_give_tiles_back(void **state) {
     } cases[] = {{DTYPE_BF16, 1, true},
                  {DTYPE_BF16, M, true},
                  {DTYPE_F32, M, false},
-                 {DTYPE_INT8, TILE_ROWS, false},
-                 {DTYPE_INT8, TILE_ROWS + 1, true},
+                 {DTYPE_INT8, 2 * TILE_ROWS, false},
+                 {DTYPE_INT8, 2 * TILE_ROWS + 1, true},
                  {DTYPE_INT4, 1, false},
                  {DTYPE_INT4, M, true}};
     static float x[M * K], w[N * K], y[M * N];
