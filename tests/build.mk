@@ -147,7 +147,7 @@ $(BUILD)/common/engine/%_avx2.o: ISA := -g1 -ffp-contract=off -mavx2 -mfma -mf16
 $(BUILD)/common/engine/%_avx512.o: ISA := -g1 -ffp-contract=off -march=x86-64-v4
 $(BUILD)/common/engine/%_avx512vnni.o: ISA := -g1 -ffp-contract=off -march=x86-64-v4 -mavx512vnni
 $(BUILD)/common/engine/%_avx512bf16.o: ISA := -g1 -ffp-contract=off -march=x86-64-v4 -mavx512vnni -mavx512bf16
-$(BUILD)/common/engine/%_amx.o: ISA := -g1 -ffp-contract=off -march=x86-64-v4 -mavx512vnni -mamx-tile -mamx-bf16 -mamx-int8
+$(BUILD)/common/engine/%_amx.o: ISA := -g1 -ffp-contract=off -march=x86-64-v4 -mavx512vnni -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8
 
 # -Og: these files unroll and inline much, and one instruction is a function here
 EMULATION := -Og -g1 -ffp-contract=off -mavx2 -mfma -mf16c

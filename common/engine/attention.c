@@ -143,8 +143,61 @@ static void change_scores(const struct walk *w, float *score, int low, int n) {
     }
 }
 
+/* KV rows of a chunk's positions [low, high), K or V as rows_at(); NULL for the others. */
+static void rows_of_chunk(const struct walk *w, int which, int low, int high,
+                          const void *rows[ATTENTION_CHUNK]) {
+    const int base = low / ATTENTION_CHUNK * ATTENTION_CHUNK;
+    for (int p = 0; p < ATTENTION_CHUNK; p++) rows[p] = NULL;
+    for (int p = low, n = 0; p < high; p += n) {
+        const uint8_t *at = rows_at(w, which, p, &n);
+        for (int i = 0; i < n && p + i < high; i++)
+            rows[p + i - base] = at + (size_t)i * w->row_bytes;
+    }
+}
+
+/* A chunk on products of bf16: all queries meet all that any of them sees, and what one does not
+ * see has no weight. */
+static void chunk_products(const struct walk *w, int chunk, const float *query, struct part part,
+                           float *score) {
+    const struct kernels *kn = w->a->kn;
+    const struct attention_tile *t = w->t;
+    const void *rows[ATTENTION_CHUNK];
+    const int base = chunk * ATTENTION_CHUNK, g = w->n_heads, dim = w->a->shape->head_dim;
+    const int low = max_of(w->low, base), high = min_of(w->high, base + ATTENTION_CHUNK);
+    rows_of_chunk(w, 0, low, high, rows);
+    kn->chunk_scores(score, SCORES_STRIDE, query, w->hd_up, w->n_q, rows, dim, w->a->shape->scale);
+    if (w->a->shape->cap > 0 || w->a->shape->slopes != NULL)
+        change_scores(w, score + (low - base), low, high - low);
+    int firsts[ATTENTION_ROWS_MAX], ends[ATTENTION_ROWS_MAX];
+    for (int r = 0; r < t->n; r++) {
+        const int first = min_of(max_of(row_low(w->a->window, t->position + r), low), high),
+                  end = max_of(min_of(row_end(t, w->a->window, r), high), first);
+        firsts[r] = first;
+        ends[r] = end;
+        for (int i = r * g; i < (r + 1) * g; i++) {
+            float *s = score + (size_t)i * SCORES_STRIDE;
+            part.max[i] = part.sum[i] = 0;
+            if (first < end)
+                part.sum[i] = kn->softmax(s + (first - base), end - first, &part.max[i]);
+            memset(s, 0, (size_t)(first - base) * sizeof(float));
+            memset(s + (end - base), 0, (size_t)(base + ATTENTION_CHUNK - end) * sizeof(float));
+        }
+    }
+    if (w->kv->values_in_keys == 0) rows_of_chunk(w, 1, low, high, rows);
+    if (kn->chunk_mix(part.o, w->hd_up, score, SCORES_STRIDE, w->n_q, rows, dim)) return;
+    for (int r = 0; r < t->n; r++) {
+        rows_of_chunk(w, 1, firsts[r], ends[r], rows);
+        (void)kn->chunk_mix(part.o + (size_t)(r * g) * w->hd_up, w->hd_up,
+                            score + (size_t)(r * g) * SCORES_STRIDE, SCORES_STRIDE, g, rows, dim);
+    }
+}
+
 static void chunk_part(const struct walk *w, int chunk, const float *query, struct part part,
                        float *score) {
+    if (w->a->kn->chunk_scores != NULL && w->kv->dtype == DTYPE_BF16) {
+        chunk_products(w, chunk, query, part, score);
+        return;
+    }
     const struct kernels *kn = w->a->kn;
     const struct attention_tile *t = w->t;
     const int window = w->a->window, g = w->n_heads;

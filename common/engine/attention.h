@@ -19,7 +19,7 @@
 
 /* A tile's queries share each walk over keys and values, so that widening them is paid once; their
  * scores (ATTENTION_QUERIES x ATTENTION_CHUNK) stay in the second-level cache. */
-enum { ATTENTION_ROWS_MAX = 32, ATTENTION_QUERIES = 64, ATTENTION_CHUNK = 512 };
+enum { ATTENTION_ROWS_MAX = 32, ATTENTION_QUERIES = 64, ATTENTION_CHUNK = KV_CHUNK };
 
 struct attention_shape {
     int n_heads, n_kv_heads, head_dim;

@@ -6,15 +6,16 @@
  * output walks k upwards; elsewhere a sum runs in LANES partial sums (element i in lane i % LANES)
  * that are added in one fixed tree. The sets "ref", "avx2", "avx512" and "avx512vnni" agree bit for
  * bit with each other; "avx512bf16" differs where vdpbf16ps flushes denormals, and "amx" sums bf16
- * products in the order of its tiles (kernels_amx.c); "openblas" keeps no promise about rows and
+ * products in the order of its tiles (kernels_amx.c), those of attention over bf16 KV too
+ * (docs/decisions/2026-11-28-attention-on-tiles.md); "openblas" keeps no promise about rows and
  * serves as baseline and oracle. With int8 and int4 weights the activations are quantised as well,
  * to 16 and to 8 bits (DTYPE_INT8_NARROW: int8 weights that meet 8 bits, see
  * docs/decisions/2026-11-23-int8-meets-8-bits.md), a group of a row at a time; the sum over a group
  * is one of integers, thus exact, and acc = fma(sum, scale of the weights * scale of the row, acc)
- * over the groups upwards: here all sets of our own agree bit for bit. The block formats of GGUF
- * meet activations of 8 bits likewise; over their units (block_format()) upwards acc = fma(sum,
- * scale of the weights * scale of the row, acc), and where a unit has a minimum, then acc =
- * fma(-minimum, the row's sum, acc).
+ * over the groups upwards: these products have the same bits in all sets of our own. The block
+ * formats of GGUF meet activations of 8 bits likewise; over their units (block_format()) upwards
+ * acc = fma(sum, scale of the weights * scale of the row, acc), and where a unit has a minimum,
+ * then acc = fma(-minimum, the row's sum, acc).
  *
  * Weights: W [n][k] is stored as panels of PANEL_ROWS rows, the last one filled up with zero rows.
  * Activations are packed once per input (and rounded to bf16 when the weights are), TILE_ROWS rows
@@ -31,6 +32,7 @@
 
 enum { PANEL_ROWS = 16, TILE_ROWS = 6, LANES = 16, GROUP = 32 };
 enum { KEY_DIM_MAX = 576 }; /* the largest head_dim of scores() and mix() */
+enum { KV_CHUNK = 512 };    /* positions of a chunk of attention */
 
 struct kernels {
     const char *name;
@@ -99,6 +101,16 @@ struct kernels {
      * t. */
     void (*mix)(float *o, size_t o_stride, const float *w, size_t w_stride, int n_q, const void *V,
                 int n_pos, int head_dim, enum dtype t);
+    /* The same on products of bf16, for a chunk of bf16 KV at once; NULL: the set has none. Queries
+     * (times scale) and weights are rounded to bf16, and blocks of 32 positions or d are summed as
+     * they lie in the chunk and the row. keys, values: [KV_CHUNK] KV rows, NULL where nobody sees
+     * one. s, w: f32 [n_q][stride] of KV_CHUNK positions; of s only those with a key are written; w
+     * is zero where a query does not see. o: as in mix(), is overwritten. False: some value is not
+     * finite, so that it shows in queries which give it the weight zero. */
+    void (*chunk_scores)(float *s, size_t s_stride, const float *q, size_t q_stride, int n_q,
+                         const void *const *keys, int head_dim, float scale);
+    bool (*chunk_mix)(float *o, size_t o_stride, const float *w, size_t w_stride, int n_q,
+                      const void *const *values, int head_dim);
     /* y[i] = x[i] * f, i < n; y may be x. */
     void (*scale)(float *y, const float *x, float f, int n);
 };

@@ -17,7 +17,7 @@
 #include "common/engine/kernels.h"
 
 #if defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__AMX_INT8__) &&                     \
-    defined(__AVX512VNNI__) && defined(__AVX512DQ__)
+    defined(__AVX512VNNI__) && defined(__AVX512BF16__) && defined(__AVX512DQ__)
 #include "common/engine/kernels_zmm.h"
 #include "common/engine/kernels_pairs.h"
 #include "common/engine/kernels_zmm_pairs.h"
@@ -26,6 +26,8 @@
 #define x_pack       lanes_x_pack
 #define X_GATHER     x_gather
 #define WORK_PANELS  AMX_PANELS
+#define CHUNK_SCORES chunk_scores
+#define CHUNK_MIX    chunk_mix
 #include "common/engine/kernels_lanes.h"
 #undef gemm
 #undef x_pack
@@ -115,6 +117,8 @@ static void acc_store(int t, void *to, size_t stride) {
 #include "common/engine/kernels_amx_bf16.h"
 
 #include "common/engine/kernels_amx_quant.h"
+
+#include "common/engine/kernels_amx_attention.h"
 
 /* ---- the table's functions */
 

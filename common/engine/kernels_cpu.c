@@ -53,7 +53,7 @@ bool cpu_has_amx(void) {
         REQUEST_PERMISSION = 0x1023, /* ARCH_REQ_XCOMP_PERM; missing in older headers */
     };
     unsigned a, b, c, d;
-    if (!cpu_has_avx512vnni() || !__get_cpuid_count(LEAF, 0, &a, &b, &c, &d)) return false;
+    if (!cpu_has_avx512bf16() || !__get_cpuid_count(LEAF, 0, &a, &b, &c, &d)) return false;
     if ((d & AMX) != AMX || (saved_sets() & TILES) != TILES) return false;
     return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 }

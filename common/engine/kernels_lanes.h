@@ -453,6 +453,11 @@ static __attribute__((unused)) void lanes_gather(void *xp, const void *from, int
 #define X_GATHER lanes_gather
 #endif
 
+#ifndef CHUNK_SCORES
+#define CHUNK_SCORES NULL
+#define CHUNK_MIX    NULL
+#endif
+
 /* Panels of a work item. */
 #ifndef WORK_PANELS
 #define WORK_PANELS ITEM_PANELS
@@ -465,5 +470,5 @@ static __attribute__((unused)) void lanes_gather(void *xp, const void *from, int
         .gemm_once = GEMM_ONCE, .rmsnorm = rmsnorm, .layernorm = layernorm, .rope = rope,          \
         .swiglu = swiglu, .gelu = gelu, .gelu_tanh = gelu_tanh, .softcap = softcap, .mul = mul,    \
         .add = add, .store = store, .scores = scores, .softmax = softmax, .mix = mix,              \
-        .scale = scale,                                                                            \
+        .chunk_scores = CHUNK_SCORES, .chunk_mix = CHUNK_MIX, .scale = scale,                      \
     }
