@@ -88,9 +88,14 @@ def test_experts_in_blocks(tmp_path, story):
     base, tokens, info = run(tmp_path, ids, 8, model=path, weights="auto", kv="f32")
     assert f"weights={kept} " in info, info
     assert np.median(np.abs(base - want).max(axis=1)) / np.abs(want).max() < 0.05, info
-    for options in ({"chunk": 1, "block": 1}, {"chunk": 7, "threads": 2, "beside": 5}, {"kernels": "ref", "chunk": 13}):
+    for options in ({"chunk": 1, "block": 1}, {"chunk": 7, "threads": 2, "beside": 5}):
         got, again, _ = run(tmp_path, ids, 8, model=path, weights="auto", kv="f32", **options)
         assert got.tobytes() == base.tobytes() and again == tokens, options
+    # The router is bf16, whose sums have another order on tiles; the sets without have the same bits.
+    plain, tokens, _ = run(tmp_path, ids, 8, model=path, weights="auto", kv="f32", kernels="ref", chunk=13)
+    got, again, _ = run(tmp_path, ids, 8, model=path, weights="auto", kv="f32", kernels="avx2")
+    assert got.tobytes() == plain.tobytes() and again == tokens
+    assert np.median(np.abs(plain - base).max(axis=1)) / np.abs(want).max() < 0.02
 
 
 @pytest.mark.parametrize("weights", ["f32", "int8"])
