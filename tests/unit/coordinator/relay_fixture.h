@@ -103,6 +103,9 @@ static inline bool holds_one(void *arg) {
 static inline bool holds_two(void *arg) {
     return ((struct fake *)arg)->n_held >= 2;
 }
+static inline bool holds_n(void *arg) { /* P, so many */
+    return P->n_held >= *(const size_t *)arg;
+}
 static inline bool lost_one(void *arg) {
     return ((struct fake *)arg)->n_gone >= 1;
 }

@@ -10,10 +10,6 @@
 
 #include "tests/unit/coordinator/relay_fixture.h"
 
-static bool holds_n(void *arg) {
-    return P->n_held >= *(const size_t *)arg;
-}
-
 static void queue_order(void **state) {
     static const int order_of[3][3] = {{0, 1, 2}, {1, 2, 0}, {0, 2, 1}}; /* by length 30, 10, 20 */
     static const size_t length[3] = {30, 10, 20};
