@@ -153,6 +153,8 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *f, void 
     bool end = (f->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
     if (f->hd.type == NGHTTP2_SETTINGS) {
         c->h2->began = true;
+    } else if (f->hd.type == NGHTTP2_HEADERS && st != NULL && st->malformed) {
+        h2_stream_reset(st, NGHTTP2_PROTOCOL_ERROR); /* RFC 9113 8.1.1 */
     } else if (f->hd.type == NGHTTP2_HEADERS) {
         if (st != NULL && f->headers.cat == NGHTTP2_HCAT_REQUEST) h2_stream_head(st, !end);
         if (st != NULL && end && !is_over(c)) h2_stream_end(st);
@@ -192,8 +194,10 @@ static int count_field(struct http_conn *c, size_t bytes) {
 static int on_invalid_header(nghttp2_session *session, const nghttp2_frame *f, const uint8_t *name,
                              size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
                              void *arg) {
-    (void)session, (void)f, (void)name, (void)value, (void)flags;
-    return count_field(arg, name_len + value_len);
+    (void)name, (void)value, (void)flags;
+    struct h2_stream *st = nghttp2_session_get_stream_user_data(session, f->hd.stream_id);
+    if (st != NULL) st->malformed = true;
+    return count_field(arg, name_len + value_len); /* and those behind it */
 }
 
 static int on_header(nghttp2_session *session, const nghttp2_frame *f, const uint8_t *name,

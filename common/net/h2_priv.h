@@ -37,6 +37,7 @@ struct h2_stream {
     struct http_head head;
     uint32_t target; /* offset of :path */
     bool has_target, has_method;
+    bool malformed; /* a field of it, or of its trailers, is none */
     size_t list_bytes, trailer_bytes;
     int refuse_status; /* 0: it is well so far */
     const char *refuse_why;

@@ -235,7 +235,10 @@ static void decisions_come_out_the_same(void **state) {
                                       .epoch = rnd(3),
                                       .p = p,
                                       .d = d,
-                                      .demand = {1 + rnd(2), 1 + rnd(3), 1 + rnd(9), rnd(999)},
+                                      .demand = {.prompts = 1 + rnd(2),
+                                                 .slots = 1 + rnd(3),
+                                                 .blocks = 1 + rnd(9),
+                                                 .prompt_tokens = rnd(999)},
                                       .avoid_p = rnd(3) == 0 ? 1 + rnd(VIEWS_MAX) : 0,
                                       .turn = rnd(100)};
         s->n_p = random_views(p, p_peers, 1, 100);
