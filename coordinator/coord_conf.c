@@ -172,6 +172,16 @@ static const struct conf_key keys[] = {
     INT(d_rate, R "default_d_rate", 0, 15, "0", "parts of decode in the fixed ratio"),
     BOOL(roles_follow, R "digs_periodic_role_decision.auto_pd_role_switching_enable", "true",
          "without a fixed ratio, roles follow the load"),
+    INT(summary_input, R "digs_request_summary_input_length", 1, 65535, "3000",
+        "daily decision of roles: tokens of a prompt, until there were requests"),
+    INT(summary_output, R "digs_request_summary_output_length", 1, 65535, "200",
+        "daily decision of roles: tokens of an answer, until there were requests"),
+    STR(digs_model_path, R "digs_model_config_path", "./conf/model_config/llama2-70B.json",
+        "daily decision of roles: the model, for its formulas; none where there is no such file"),
+    STR(digs_machine_path, R "digs_machine_config_path", "./conf/machine_config/800IA2.json",
+        "daily decision of roles: the machine, for its formulas"),
+    INT(decision_period_s, R "digs_periodic_role_decision.role_decision_time_period", 3600, 1296000,
+        "86400", "seconds between two daily decisions of roles"),
     INT(prefill_slo_ms, R "digs_prefill_slo", 1, 65535, "1000",
         "milliseconds to the first token that roles are chosen for"),
     INT(decode_slo_ms, R "digs_decode_slo", 1, 65535, "50",
@@ -241,6 +251,10 @@ static const struct conf_key keys[] = {
         "requests whose first token is expected later than so many times digs_prefill_slo, or "
         "whose "
         "tokens later than so many times digs_decode_slo, get 429; 0: none does"),
+    WORD(role_decision, P "role_decision", "load|daily", "load",
+         "without a fixed ratio: roles follow the load of the last seconds, or the reference's "
+         "daily "
+         "decision"),
     BOOL(
         flex, P "flex", "false",
         "roles that follow the load: one instance of a group may do both, with a share of prefill, "

@@ -82,7 +82,9 @@ struct coord_conf {
         role_repair_s, role_window_s, role_cool_s, local_prefill_max, prefill_queue_max,
         decode_silence_s, transcripts_mib;
     bool attempts_header, fall_back, flex, ha_keep, ha_relays;
-    char routing[16], route_weights[96];
+    char routing[16], route_weights[96], role_decision[16];
+    char digs_model_path[COORD_PATH_BYTES], digs_machine_path[COORD_PATH_BYTES];
+    int64_t summary_input, summary_output, decision_period_s;
     int64_t ha_lease_s;
     char etcd_user[128], etcd_prefix[128], advertised_ip[64], etcd_password_file[COORD_FILE_BYTES];
     char state_dir[COORD_PATH_BYTES], responses_dir[COORD_PATH_BYTES];

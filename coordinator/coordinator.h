@@ -78,6 +78,11 @@ struct coordinator {
     bool stands_by;         /* POST /backup_info: another coordinator takes the requests */
     uint64_t received_seen; /* by the last GET /recvs_info */
     struct perf_msg perf;   /* what the instances have measured, together */
+    /* the daily decision of roles: files, 0 where there are none; what it said, and when */
+    struct digs_model digs_model;
+    struct digs_machine digs_machine;
+    struct digs_abilities digs;
+    uint64_t decided_ms;
     bool stopping, leaving;
     struct service *service; /* NULL: no service manager listens */
     struct loop_timer *stop_timer;

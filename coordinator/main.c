@@ -180,6 +180,27 @@ static enum err plan_descriptors(struct coordinator *co, struct errbuf *eb) {
     return ERR_OK;
 }
 
+/* Against this file's folder. */
+static void path_of(char *out, size_t n, const struct coord_conf *c, const char *name) {
+    snprintf(out, n, "%s%s%s", name[0] == '/' ? "" : c->dir, name[0] == '/' ? "" : "/", name);
+}
+
+/* What the daily decision computes with until instances have measured themselves; without the files
+ * it waits for that. */
+static enum err read_digs_files(struct coordinator *co, struct errbuf *eb) {
+    const struct coord_conf *c = &co->conf;
+    char model[2 * COORD_PATH_BYTES], machine[2 * COORD_PATH_BYTES];
+    if (strcmp(c->role_decision, "daily") != 0) return ERR_OK;
+    path_of(model, sizeof(model), c, c->digs_model_path);
+    path_of(machine, sizeof(machine), c, c->digs_machine_path);
+    const enum err e = digs_files_read(&co->digs_model, &co->digs_machine, model, machine, eb);
+    if (e != ERR_NOT_FOUND) return e;
+    log_info("start", "event=no_formulas detail=\"%s\"", eb->text);
+    co->digs_model = (struct digs_model){0};
+    eb->text[0] = 0;
+    return ERR_OK;
+}
+
 static void fill_schedule(struct coordinator *co) {
     const struct coord_conf *c = &co->conf;
     co->sched.policy = strcmp(c->algorithm_type, "round_robin") == 0 ? POLICY_ROUND_ROBIN
@@ -268,7 +289,8 @@ static enum err open_alarm_send(struct coordinator *co) {
 
 static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {
     fill_schedule(co);
-    enum err e = open_store(co, eb);
+    enum err e = read_digs_files(co, eb);
+    if (e == ERR_OK) e = open_store(co, eb);
     if (e != ERR_OK) return e;
     co->reg.co = co;
     co->reg.store = co->store;

@@ -7,7 +7,7 @@
  * 4. A group that lacks a role gets one instance: from another group, or one of its own changes its
  *    role. An instance that would be alone there goes to another group.
  * 5. Where the load of a group needs clearly more of one role than of the other, one instance
- *    changes its role.
+ *    changes its role; or, by the daily decision, until a group has as many of each as that says.
  * 6. Where a group has nobody at work of a role, those of the other role do both, at once, until
  *    they can serve with one of it again.
  * 7. Where one role of a group is under pressure and a whole instance more would be too much, one
@@ -423,18 +423,28 @@ static size_t n_working(const struct group *g) {
     return n;
 }
 
+/* Towards what the daily decision says of so many. */
+static int lean_daily(const struct work *w, size_t n_p, size_t n_d) {
+    const size_t wanted = digs_fill(&w->conf->digs, n_p + n_d);
+    if (wanted > n_p) return n_d > 1 ? 1 : 0;
+    return wanted < n_p && n_p > 1 ? -1 : 0;
+}
+
 /* Requests spread over the groups by their size. */
 static void follow_load(struct work *w) {
     const struct role_needs *all = &w->conf->needs;
     size_t n_all = 0;
-    if (!(all->p > 0 || all->d > 0) || w->now_ms - w->plan->started_ms < w->conf->settle_ms) return;
+    const bool daily = w->conf->digs.p > 0;
+    if (!(daily || all->p > 0 || all->d > 0) ||
+        w->now_ms - w->plan->started_ms < w->conf->settle_ms)
+        return;
     for (unsigned g = 1; g < w->n_groups; g++) n_all += n_working(&w->groups[g]);
     for (unsigned g = 1; g < w->n_groups; g++) {
         const size_t n_p = w->groups[g].part[0].n_able, n_d = w->groups[g].part[1].n_able;
         if (w->groups[g].switching || n_p == 0 || n_d == 0 || !is_cool(w, g)) continue;
         const double share = (double)n_working(&w->groups[g]) / (double)n_all;
         const struct role_needs need = {all->p * share, all->d * share};
-        const int lean = role_needs_lean(&need, n_p, n_d);
+        const int lean = daily ? lean_daily(w, n_p, n_d) : role_needs_lean(&need, n_p, n_d);
         if (lean == 0) continue;
         const int part = lean > 0 ? 0 : 1;
         struct plan_node *v = least_busy(w, g, 1 - part, true);

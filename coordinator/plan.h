@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "coordinator/digs.h"
 #include "coordinator/role_needs.h"
 #include "proto/err.h"
 #include "proto/role_msg.h"
@@ -53,9 +54,10 @@ struct plan_conf {
     uint64_t settle_ms; /* so long after the start not all instances may be known: nobody moves */
     uint64_t repair_ms; /* so long a group may lack a role that an instance of it has */
     bool fall_back;     /* where a role has nobody left, the other one stands in for it */
-    struct role_needs needs; /* of all groups together; both 0: roles follow no load */
-    bool flex;               /* one of a group may do both, with a share */
-    uint64_t cool_ms;        /* after a switch, so long the load switches nobody in its group */
+    struct role_needs needs;    /* of all groups together; both 0: roles follow no load */
+    struct digs_abilities digs; /* of an instance; p 0: rule 5 follows needs instead */
+    bool flex;                  /* one of a group may do both, with a share */
+    uint64_t cool_ms;           /* after a switch, so long the load switches nobody in its group */
 };
 
 struct plan {

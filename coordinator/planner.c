@@ -96,6 +96,46 @@ void planner_needs(const struct coordinator *co, struct role_needs *out) {
     role_needs_of(out, &load, &t, &co->perf, clock_us());
 }
 
+/* The daily decision holds until the next one. Abilities are measured ones, where instances have
+ * measured enough, else the formulas', where the files are there. */
+enum { DECIDING_SAMPLES_MIN = 50 };
+
+static uint32_t n_samples(const struct perf_msg *m) {
+    uint32_t n = 0;
+    for (int i = 0; i < PERF_BATCHES; i++)
+        for (int k = 0; k < PERF_CONTEXTS; k++) n += m->steps[i][k].n;
+    return n;
+}
+
+static void decide_daily(struct coordinator *co, uint64_t now_ms) {
+    const struct coord_conf *c = &co->conf;
+    struct relay_lengths mean;
+    if (strcmp(c->role_decision, "daily") != 0 || c->p_rate != 0 || !c->roles_follow) return;
+    if (co->decided_ms != 0 && now_ms - co->decided_ms < (uint64_t)c->decision_period_s * 1000)
+        return;
+    relay_lengths(co->relays, &mean);
+    const struct digs_load l = {
+        .input = mean.input > 0 ? (double)mean.input : (double)c->summary_input,
+        .output = mean.output > 0 ? (double)mean.output : (double)c->summary_output,
+        .prefill_slo_ms = (double)c->prefill_slo_ms,
+        .decode_slo_ms = (double)c->decode_slo_ms};
+    struct role_load load = {0};
+    struct role_targets t = {.first_token_s = l.prefill_slo_ms * 1e-3,
+                             .token_s = l.decode_slo_ms * 1e-3};
+    struct digs_abilities a = {0};
+    load_of(co, &load, &t.slots);
+    if (n_samples(&co->perf) >= DECIDING_SAMPLES_MIN) digs_measured(&a, &co->perf, &t, &l);
+    if (!(a.p > 0 && a.d > 0) && co->digs_model.hidden > 0)
+        digs_by_formula(&a, &co->digs_model, &co->digs_machine, &l);
+    if (!(a.p > 0 && a.d > 0)) return; /* until somebody knows */
+    co->digs = a;
+    co->decided_ms = now_ms;
+    log_info("controller",
+             "event=role_decision input=%.0f output=%.0f p_per_s=%.3f d_per_s=%.3f t_per_s=%.3f "
+             "prefill_of_16=%zu",
+             l.input, l.output, a.p, a.d, a.t, digs_fill(&a, PLAN_GROUP_INSTANCES));
+}
+
 static struct plan_conf conf_of(const struct coordinator *co) {
     const struct coord_conf *c = &co->conf;
     struct plan_conf conf = {.decides = c->controller_enabled,
@@ -108,7 +148,10 @@ static struct plan_conf conf_of(const struct coordinator *co) {
                              .fall_back = c->controller_enabled && c->fall_back,
                              .flex = c->controller_enabled && c->flex,
                              .cool_ms = (uint64_t)c->role_cool_s * 1000};
-    if (c->roles_follow && c->p_rate == 0) planner_needs(co, &conf.needs);
+    if (c->roles_follow && c->p_rate == 0) {
+        conf.digs = co->digs;
+        if (strcmp(c->role_decision, "daily") != 0) planner_needs(co, &conf.needs);
+    }
     return conf;
 }
 
@@ -184,6 +227,7 @@ enum err planner_facts(struct coordinator *co, struct planner_facts *f) {
         n_links += in->facts.status.n_links;
     }
     learn_perf(co);
+    decide_daily(co, now);
     *f = (struct planner_facts){.conf = conf_of(co),
                                 .plan = {.nodes = calloc(co->reg.n + 1, sizeof(*f->plan.nodes)),
                                          .n = co->reg.n,

@@ -51,8 +51,7 @@ static double busy_for(double prompt_s, double target_s) {
     return u < BUSY_MIN ? BUSY_MIN : at_most(u, BUSY_MAX);
 }
 
-/* The batch to run: where no batch is within the target, that of the highest rate. */
-static double batch_for(const struct perf_msg *perf, const struct role_targets *t, double context) {
+double role_batch_for(const struct perf_msg *perf, const struct role_targets *t, double context) {
     double best = 1, best_rate = 0, b = 0;
     const bool reachable = perf_step_s(perf, 1, context) <= t->token_s;
     do {
@@ -78,7 +77,7 @@ void role_needs_of(struct role_needs *out, const struct role_load *l, const stru
     const double arriving_s =
         a->prompt_s * keep / span + (l->waiting_prompt_s + l->backlog_prompt_s) / ROLE_HORIZON_S;
     const double sequences = a->sequences * keep / span + l->waiting_sequences / ROLE_HORIZON_S;
-    const double batch = batch_for(perf, t, context);
+    const double batch = role_batch_for(perf, t, context);
     const double running = sequences * l->new_tokens * perf_step_s(perf, batch, context);
     out->p = arriving_s / busy_for(prompt_s, t->first_token_s);
     out->d = (running > l->decoding ? running : l->decoding) / batch / BUSY_MAX;

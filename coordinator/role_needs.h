@@ -40,6 +40,10 @@ struct role_targets {
     double first_token_s, token_s;
     double slots; /* of a decode instance */
 };
+/* The batch to run: the largest whose step is within the target; where no batch is, that of the
+ * highest rate. */
+double role_batch_for(const struct perf_msg *perf, const struct role_targets *t, double context);
+
 /* Both 0: nothing is known. */
 struct role_needs {
     double p, d;

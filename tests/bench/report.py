@@ -36,6 +36,7 @@ BARS = [
     (r"gap_p99_(1p1d)_during_prefill", "ratio_most", 1.3, "p99 token gap during prefills, {}, over its calm gap"),
     (f"gap_{TINY}_(bf16|int4)_threads_1_prefill_p99", "ratio_most", 4.0, "p99 token gap beside a prefill of 2048, {}, over the calm p99"),
     (f"gap_{TINY}_(bf16|int4)_threads_1_prefill_speed", "ratio", 0.85, "speed of that prefill, {}, over one alone"),
+    (r"turn_(second)_ttft", "ratio_most", 0.15, "first token of the {} turn of 2,000 tokens, split, over the first turn's"),
     (r"relay_(1000)_streams_live_rate", "value", 60000, "relayed events a second and core, {} streams"),
     (r"relay_(1|100|1000)_streams_latency_p50", "added_most", 0.3, "added latency p50, {} streams, ms"),
     (r"relay_(budgets)_cost", "value_most", 3, "cost of {} on the way of an event, % of the coordinator's time for it"),
