@@ -68,7 +68,7 @@ def test_one_does_both():
     """A pair cannot give an instance away: under prompts its decode instance computes some of them as well, under answers its prefill instance decodes
     some, within a share; when nothing is to do each has its own role again. What clients get does not depend on it."""
     conf = following()
-    conf["pd"] |= {"flex": True}
+    conf["pd"] |= {"flex": True, "routing": "cost"}
     with Cluster(1, 1, extra=EXTRA, coord=conf) as c:
         p, d = c.prefills[0], c.decodes[0]
         role = lambda i: (i.status() or {}).get("service", {}).get("currentRole")  # noqa: E731

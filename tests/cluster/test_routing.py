@@ -52,7 +52,7 @@ def want():
 
 
 def test_the_next_turn_is_computed_where_the_last_one_lies(want):
-    with Cluster(2, 2, coord={"coordinator": {"prometheus_metrics_config": {"reuse_time": 0}}}) as c:
+    with Cluster(2, 2, coord={"pd": {"routing": "cost"}, "coordinator": {"prometheus_metrics_config": {"reuse_time": 0}}}) as c:
         wait_for(lambda: all("perf" in i.status() and i.status()["perf"]["steps"] for i in c.prefills + c.decodes), 20 * SLOW, "all have measured themselves")
         for seed in (1, 2):
             said = conversation(c.base, seed)
@@ -69,7 +69,7 @@ def test_the_next_turn_is_computed_where_the_last_one_lies(want):
 
 def test_a_decode_instance_gives_back_what_it_has(want):
     """The prefill instance that computed a conversation takes nothing new: the other one gets the blocks from where it was decoded."""
-    with Cluster(2, 1, coord={"pd": {"local_prefill_max": 0}, "coordinator": {"prometheus_metrics_config": {"reuse_time": 0}}}) as c:
+    with Cluster(2, 1, coord={"pd": {"routing": "cost", "local_prefill_max": 0}, "coordinator": {"prometheus_metrics_config": {"reuse_time": 0}}}) as c:
         wait_for(lambda: all("perf" in i.status() and i.status()["perf"]["steps"] for i in c.prefills + c.decodes), 20 * SLOW, "all have measured themselves")
         messages = [{"role": "user", "content": story(420, 3)}]
         text, _, _ = turn(c.base, messages)
@@ -90,7 +90,7 @@ def test_a_decode_instance_gives_back_what_it_has(want):
 def test_what_is_forgotten_is_not_expected():
     """A pool that has room for one conversation: the next one takes its place, and the status says so."""
     small = {"BatonConfig": {"kvCacheMiB": 0}, "BackendConfig": {"ScheduleConfig": {"maxBatchSize": 1, "maxPrefillBatchSize": 1}}}
-    with Cluster(1, 1, extra=small) as c:
+    with Cluster(1, 1, extra=small, coord={"pd": {"routing": "cost"}}) as c:
         i = c.decodes[0]
 
         def told():
@@ -116,7 +116,7 @@ def test_what_is_forgotten_is_not_expected():
 def test_what_would_come_too_late_is_refused():
     """A client that wants its first token within a millisecond is told when to come again, before anything is computed; one whose prefill instance stands
     still is told at its deadline."""
-    with Cluster(1, 1, coord={"coordinator": {"prometheus_metrics_config": {"reuse_time": 0}}}) as c:
+    with Cluster(1, 1, coord={"pd": {"routing": "cost"}, "coordinator": {"prometheus_metrics_config": {"reuse_time": 0}}}) as c:
         body = {**TURN, "messages": [{"role": "user", "content": story(420, 20)}]}
 
         def refused():
@@ -138,7 +138,7 @@ def test_what_would_come_too_late_is_refused():
 
 
 def test_streams_say_the_same_wherever_they_are_placed(want):
-    with Cluster(1, 2) as c:
+    with Cluster(1, 2, coord={"pd": {"routing": "cost"}}) as c:
         for placed in range(3):
             messages = [{"role": "user", "content": story(420, 1)}]
             a = post(c.base, "/v1/chat/completions", {**TURN, "messages": messages, "stream": True})
