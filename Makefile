@@ -26,6 +26,8 @@ CTL      := tools/ctl/main tools/ctl/ctl_ask tools/ctl/ctl_term tools/ctl/ctl_sh
 REPLAY   := tools/replay_record tools/replay_run tools/replay_compare tools/replay_send
 # what baton-bench is made of, beside its main
 LOAD     := tools/load/load_hist tools/load/load_source tools/load/load_text tools/load/load_sse tools/load/load_answer tools/load/load_run tools/load/load_report tools/load/load_html
+# what simulate is made of, beside its main and the coordinator's planner and router
+SIM      := tools/sim/sim_abilities tools/sim/sim_run tools/sim/sim_report
 
 # ---- unit tests: tests/unit/<path>_test.c, linked with its own floor and the floors below
 TESTS_PROTO    := proto/traceparent proto/grpc proto/json_skim proto/transcript proto/api proto/err proto/json proto/json_tree proto/wire proto/crc32c proto/infer_fields proto/infer_msg proto/kv_frame proto/dresult proto/role_msg proto/perf_msg proto/prefix_msg proto/status_msg proto/tenant proto/cause
@@ -40,7 +42,7 @@ TESTS_ENDPOINT := common/endpoint/answer common/endpoint/harmony common/endpoint
 TESTS_INSTANCE := common/instance/kv_seal common/instance/kv_sealed common/instance/kv_transfer common/instance/kv_no_memory common/instance/kv_fetch common/instance/kv_hostile common/instance/bus common/instance/kv_link common/instance/inst_conf common/instance/role_fsm common/instance/req_meter common/instance/text_pool common/instance/dresult_out common/instance/role_ctl common/instance/req_read
 TESTS_ROLES    := prefill/pd_head
 TESTS_FAKES    := common/instance/worker common/instance/req_seq common/instance/kv_lends common/instance/mixed_role prefill/prefill_fetch prefill/prefill_role decode/decode_role decode/decode_choices decode/decode_replay
-TESTS_COORD    := coordinator/history coordinator/role_needs coordinator/digs coordinator/alarms coordinator/alarm_watch coordinator/alarm_send coordinator/otlp coordinator/plan coordinator/plan_preview coordinator/plan_random coordinator/store coordinator/process_file coordinator/cluster_files coordinator/etcd coordinator/mem_guard coordinator/rate_meter coordinator/fair coordinator/tenants coordinator/breaker coordinator/schedule coordinator/route coordinator/forecast coordinator/prefix_keys coordinator/prefix_book coordinator/body_look coordinator/coord_conf coordinator/prom_merge coordinator/rank_table coordinator/discover coordinator/ledger coordinator/inst_fsm coordinator/registry coordinator/controller coordinator/dresult_in coordinator/drain coordinator/override coordinator/role_post coordinator/stand_in coordinator/lora_sync coordinator/mgmt_msg coordinator/refresh_msg coordinator/refresh coordinator/mgmt_api coordinator/relay coordinator/relay_client coordinator/relay_queue coordinator/relay_fair coordinator/relay_breaker coordinator/relay_fsm coordinator/relay_replay coordinator/relay_stats coordinator/relay_out coordinator/recorder tools/replay tools/load
+TESTS_COORD    := coordinator/history coordinator/role_needs coordinator/digs coordinator/alarms coordinator/alarm_watch coordinator/alarm_send coordinator/otlp coordinator/plan coordinator/plan_preview coordinator/plan_random coordinator/store coordinator/process_file coordinator/cluster_files coordinator/etcd coordinator/mem_guard coordinator/rate_meter coordinator/fair coordinator/tenants coordinator/breaker coordinator/schedule coordinator/route coordinator/forecast coordinator/prefix_keys coordinator/prefix_book coordinator/body_look coordinator/coord_conf coordinator/prom_merge coordinator/rank_table coordinator/discover coordinator/ledger coordinator/inst_fsm coordinator/registry coordinator/controller coordinator/dresult_in coordinator/drain coordinator/override coordinator/role_post coordinator/stand_in coordinator/lora_sync coordinator/mgmt_msg coordinator/refresh_msg coordinator/refresh coordinator/mgmt_api coordinator/relay coordinator/relay_client coordinator/relay_queue coordinator/relay_fair coordinator/relay_breaker coordinator/relay_fsm coordinator/relay_replay coordinator/relay_stats coordinator/relay_out coordinator/recorder tools/replay tools/load tools/simulate
 
 # ---- fuzz targets: tests/fuzz/fuzz_NAME.c with tests/fuzz/corpus/NAME/, linked with a set of floors
 FUZZ_PROTO    := traceparent json transcript infer_msg kv_frame dresult dresult_resume role_msg status_msg prefix_msg
@@ -51,7 +53,7 @@ FUZZ_ENGINE   := safetensors tensor_packed lora model_conf weights_cache
 FUZZ_GUIDE    := guide
 FUZZ_ENDPOINT := answer_replay vectors ep_chat ep_anthropic ep_responses ep_ollama ep_llamacpp ep_caikit ep_grpc ep_completions ep_tgi ep_vllm ep_triton ep_infer ep_native tool_parse gguf
 FUZZ_INSTANCE := inst_conf kv_seal
-FUZZ_COORD    := store process_file etcd_msg mgmt_msg refresh_msg coord_conf prom_merge rank_table body_look record load_trace load_stream
+FUZZ_COORD    := store process_file etcd_msg mgmt_msg refresh_msg coord_conf prom_merge rank_table body_look record load_trace load_stream sim_abilities
 
 # ---- oracle programs: tests/oracle/NAME_main.c, driven by tests/oracle/test_*.py
 ORACLE := logits beams
@@ -78,7 +80,7 @@ deps-test:
 deps-lint:
 	@tools/deps.sh build test lint
 
-daemons: $(BUILD)/bin/coordinator $(BUILD)/bin/prefill $(BUILD)/bin/decode $(BUILD)/bin/batonctl $(BUILD)/bin/baton $(BUILD)/bin/replay $(BUILD)/bin/baton-bench
+daemons: $(BUILD)/bin/coordinator $(BUILD)/bin/prefill $(BUILD)/bin/decode $(BUILD)/bin/batonctl $(BUILD)/bin/baton $(BUILD)/bin/replay $(BUILD)/bin/baton-bench $(BUILD)/bin/simulate
 unit-bins: $(UNIT_BINS) $(FUZZ_BINS)
 
 demo: deps

@@ -61,6 +61,7 @@ $(BUILD)/bin/baton: $(BUILD)/bin/batonctl
 	@ln -sf batonctl $@
 $(eval $(call link_rule,$(BUILD)/bin/replay,$(call obj,tools/replay $(REPLAY) coordinator/schedule coordinator/route) $(O_FACTS) $(O_NET),$(LIBS_NET) -lm))
 $(eval $(call link_rule,$(BUILD)/bin/baton-bench,$(call obj,tools/baton_bench $(LOAD)) $(O_FACTS) $(O_NET),$(LIBS_NET) -lz -lm))
+$(eval $(call link_rule,$(BUILD)/bin/simulate,$(call obj,tools/simulate $(SIM) tools/load/load_source tools/load/load_hist coordinator/plan coordinator/role_needs coordinator/schedule coordinator/route) $(O_FACTS) $(O_NET),$(LIBS_NET) -lz -lm))
 
 # test and fuzz binaries: floor name, list of tests, libraries
 unit_bins = $(patsubst %,$(BUILD)/tests/unit/%_test,$(1))
@@ -118,6 +119,10 @@ $(BUILD)/tests/unit/coordinator/recorder_test $(BUILD)/tests/unit/tools/replay_t
 
 # what baton-bench is made of
 $(BUILD)/tests/unit/tools/load_test $(BUILD)/tests/fuzz/replay_load_trace $(BUILD)/tests/fuzz/libfuzzer_load_trace $(BUILD)/tests/fuzz/replay_load_stream $(BUILD)/tests/fuzz/libfuzzer_load_stream: $(call obj,$(LOAD))
+
+# what simulate is made of
+$(BUILD)/tests/unit/tools/simulate_test: $(call obj,$(SIM) tools/load/load_source tools/load/load_hist)
+$(BUILD)/tests/fuzz/replay_sim_abilities $(BUILD)/tests/fuzz/libfuzzer_sim_abilities: $(call obj,tools/sim/sim_abilities)
 
 BENCH_BINS := $(patsubst %,$(BUILD)/tests/bench/%,$(BENCH))
 $(foreach b,$(BENCH),$(eval $(call link_rule,$(BUILD)/tests/bench/$(b),$(BUILD)/tests/bench/$(b).o $(call obj,coordinator/body_look) $(O_INSTANCE),$(LIBS_ALL))))

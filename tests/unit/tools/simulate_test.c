@@ -1,0 +1,191 @@
+/* Goal: the simulated cluster loses nothing, gives the times that can be worked out by hand, and
+ * the same for the same input; the planner in it follows the load. Method: sim_run alone. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "tools/load/load_source.h"
+#include "tools/sim/sim_abilities.h"
+#include "tools/sim/sim_run.h"
+
+static const char ABILITIES[] =
+    "{\"perf\":{\"prompts\":[{\"tokens\":16,\"seconds\":0.01,\"samples\":32},"
+    "{\"tokens\":2048,\"seconds\":1,\"samples\":32}],"
+    "\"steps\":[{\"batch\":1,\"context\":64,\"seconds\":0.01,\"samples\":32},"
+    "{\"batch\":32,\"context\":64,\"seconds\":0.04,\"samples\":32},"
+    "{\"batch\":1,\"context\":4096,\"seconds\":0.015,\"samples\":32},"
+    "{\"batch\":32,\"context\":4096,\"seconds\":0.08,\"samples\":32}]}}";
+
+enum { ASKS_MAX = 20000 };
+static struct sim_ask asks[ASKS_MAX];
+static struct sim_result result, again;
+
+static struct sim_conf conf(enum sim_mode mode, unsigned instances) {
+    struct errbuf eb = {0};
+    struct sim_conf c = {.mode = mode,
+                         .instances = instances,
+                         .p_rate = 1,
+                         .d_rate = 1,
+                         .slots = 32,
+                         .first_token_s = 1.5,
+                         .token_s = 0.05,
+                         .switch_s = 0.2,
+                         .window_s = 5,
+                         .cool_s = 5};
+    assert_int_equal(sim_abilities_parse(&c.perf, ABILITIES, strlen(ABILITIES), &eb), ERR_OK);
+    return c;
+}
+
+/* n requests from begin_s on. */
+static void draw(size_t from, size_t n, double begin_s, double rate, uint32_t in, uint32_t out) {
+    const struct load_shape shape = {.seed = 3,
+                                     .rate = rate,
+                                     .in = {in, in},
+                                     .out = {out, out},
+                                     .n_groups = 1,
+                                     .time_scale = 1,
+                                     .length_scale = 1};
+    struct load_source *s;
+    struct load_ask a;
+    assert_int_equal(load_source_create(&s, &shape), ERR_OK);
+    for (size_t i = 0; i < n && load_source_next(s, &a); i++)
+        asks[from + i] = (struct sim_ask){begin_s + a.at_s, a.in, a.out};
+    load_source_free(&s);
+}
+
+static uint64_t run(const struct sim_conf *c, size_t n) {
+    assert_int_equal(sim_run(&result, c, asks, n), ERR_OK);
+    assert_int_equal(result.ended + result.unfinished, n);
+    return result.good;
+}
+
+static void one_request_takes_prompt_link_and_steps(void **state) {
+    struct sim_conf c = conf(SIM_FIXED, 2);
+    const double prompt = perf_prompt_s(&c.perf, 512);
+    (void)state;
+    asks[0] = (struct sim_ask){3, 512, 2};
+    run(&c, 1);
+    const double step = perf_step_s(&c.perf, 1, 513);
+    assert_true(fabs(result.end_s - (3 + prompt + step)) < 1e-9);
+    assert_true(fabs(load_hist_quantile(&result.ttft, 1) / (prompt * 1e6) - 1) < 0.011);
+    assert_true(fabs(load_hist_quantile(&result.gaps, 1) / (step * 1e6) - 1) < 0.011);
+    assert_int_equal(result.tokens, 2);
+    /* What of the KV has not gone while it was computed is waited for. */
+    c.kv_token_bytes = 1000;
+    c.link_bytes_per_s = 512 * 1000 / (prompt + 0.25);
+    run(&c, 1);
+    assert_true(fabs(result.end_s - (3 + prompt + 0.25 + step)) < 1e-9);
+    /* Unsplit nothing goes anywhere. */
+    c.mode = SIM_STANDARD;
+    run(&c, 1);
+    assert_true(result.end_s >= 3 + prompt + step - 1e-9);
+    assert_true(result.end_s < 3 + prompt + 0.25);
+}
+
+static void prompts_wait_for_those_before_them(void **state) {
+    const struct sim_conf c = conf(SIM_FIXED, 2);
+    (void)state;
+    for (int i = 0; i < 3; i++) asks[i] = (struct sim_ask){1, 1024, 1};
+    run(&c, 3);
+    /* The decode instance is idle until then, and computes none: the queue is short. */
+    assert_true(fabs(result.end_s - (1 + 3 * perf_prompt_s(&c.perf, 1024))) < 1e-9);
+    assert_int_equal(result.tokens, 3);
+}
+
+static void every_request_ends_once(void **state) {
+    static const unsigned sizes[] = {2, 3, 4, 17, 64};
+    (void)state;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        for (int mode = SIM_FOLLOW; mode <= SIM_STANDARD; mode++)
+            for (int flex = 0; flex < 2; flex++) {
+                struct sim_conf c = conf((enum sim_mode)mode, sizes[i]);
+                const size_t n = 40 * sizes[i];
+                uint64_t tokens = 0;
+                c.flex = flex;
+                draw(0, n / 2, 0, sizes[i], 1500, 4);
+                draw(n / 2, n / 2, asks[n / 2 - 1].at_s, sizes[i], 64, 200);
+                for (size_t k = 0; k < n; k++) tokens += asks[k].out;
+                run(&c, n);
+                assert_int_equal(result.unfinished, 0);
+                assert_int_equal(result.tokens, tokens);
+                assert_int_equal(result.ttft.n, n);
+                assert_int_equal(result.gaps.n, tokens - n);
+            }
+}
+
+static void the_same_input_gives_the_same(void **state) {
+    const struct sim_conf c = conf(SIM_FOLLOW, 8);
+    (void)state;
+    draw(0, 400, 0, 8, 900, 60);
+    run(&c, 400);
+    assert_int_equal(sim_run(&again, &c, asks, 400), ERR_OK);
+    assert_memory_equal(&result, &again, sizeof(result));
+}
+
+/* From 2,048 tokens in and 16 out to 64 in and 512 out, on four instances. */
+static size_t draw_turn(void) {
+    draw(0, 270, 0, 2.2, 2048, 16);
+    draw(270, 480, asks[269].at_s + 1, 4, 64, 512);
+    return 750;
+}
+
+static void roles_follow_a_load_that_turns(void **state) {
+    struct sim_conf c = conf(SIM_FOLLOW, 4);
+    uint64_t best = 0, oracle;
+    (void)state;
+    const size_t n = draw_turn();
+    c.first_token_s = 4;
+    c.token_s = 0.05;
+    const uint64_t follow = run(&c, n);
+    const uint64_t moves = result.moves;
+    c.mode = SIM_FIXED;
+    for (unsigned p = 1; p < 4; p++) {
+        c.p_rate = p;
+        c.d_rate = 4 - p;
+        const uint64_t good = run(&c, n);
+        if (good > best) best = good;
+    }
+    assert_int_equal(sim_oracle(&oracle, &c, asks, n, asks[270].at_s), ERR_OK);
+    print_message("follow %d, best fixed ratio %d, oracle %d, moves %d\n", (int)follow, (int)best,
+                  (int)oracle, (int)moves);
+    assert_true(moves >= 2);
+    assert_true(oracle >= best);
+    assert_true((double)follow >= 1.25 * (double)best);
+}
+
+static void abilities_that_say_nothing_are_refused(void **state) {
+    static const struct {
+        const char *text, *says;
+    } wrong[] = {{"{}", "perf.prompts"},
+                 {"null", "perf.prompts"},
+                 {"{\"prompts\":[{\"tokens\":9,\"seconds\":1,\"samples\":1}]}", "perf.steps"},
+                 {"{\"prompts\":[{\"tokens\":-1}]}", "perf.prompts[0].tokens"},
+                 {"{", ""}};
+    struct perf_msg m;
+    (void)state;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        struct errbuf eb = {0};
+        assert_int_not_equal(sim_abilities_parse(&m, wrong[i].text, strlen(wrong[i].text), &eb),
+                             ERR_OK);
+        assert_true(eb.text[0] != 0 && strstr(eb.text, wrong[i].says) != NULL);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_request_takes_prompt_link_and_steps),
+        cmocka_unit_test(prompts_wait_for_those_before_them),
+        cmocka_unit_test(every_request_ends_once),
+        cmocka_unit_test(the_same_input_gives_the_same),
+        cmocka_unit_test(roles_follow_a_load_that_turns),
+        cmocka_unit_test(abilities_that_say_nothing_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

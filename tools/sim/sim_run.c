@@ -1,0 +1,543 @@
+/* sim_run: events in the order of their times; equal times in the order they were made. */
+#include "tools/sim/sim_run.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "coordinator/plan.h"
+#include "coordinator/schedule.h"
+
+enum { NONE = UINT32_MAX, PLAN_EVERY_S = 1, TAIL_S = 3600, MEAN_OF = 32, NEW_TOKENS_GUESS = 128 };
+
+static const double START_S = 1;     /* the planner's clocks take 0 for never */
+static const double PROMPT_PART = 3; /* seconds of prompt to one of steps (BESIDE of route.c) */
+static const double LOOK_S = 0.05;   /* who decodes as well looks so often for new sequences */
+static const double RES_LIMIT = 1.1; /* the coordinator's own default */
+static const unsigned QUEUE_MAX = 16;
+
+enum what { ARRIVAL, WORKED, HANDED_OVER, SWITCHED, PLAN };
+
+struct event {
+    double at;
+    uint64_t number;
+    enum what what;
+    uint32_t of;
+};
+
+struct req {
+    double computed_s, prompt_s, left_s; /* prompt: expected by the router; all; not computed */
+    double last_s;                       /* of the newest token */
+    double first_s;
+    uint32_t p, d, next, done;
+};
+
+struct queue {
+    uint32_t first, last;
+};
+
+struct node {
+    struct queue prompts, waiting; /* to be computed; computed, to be decoded */
+    uint32_t *batch;
+    unsigned n_batch, n_prompts, n_decodes;
+    double queue_s, pass, tokens, context; /* tokens: of its prompts; context: of its batch */
+    bool busy, steps;                      /* at work; that work has a step in it */
+    bool leaving;                          /* its switch has begun to take its time */
+    double piece_s;                        /* of its first prompt in that work */
+};
+
+struct sim {
+    const struct sim_conf *c;
+    const struct sim_ask *asks;
+    struct sim_result *out;
+    struct req *reqs;
+    struct node *nodes;
+    struct event *heap;
+    size_t n_heap, cap_heap;
+    uint64_t n_events;
+    struct queue queue; /* that have no pair yet */
+    uint64_t n_queued;
+    double queued_s; /* of prompts */
+    struct plan plan;
+    struct plan_conf plan_conf;
+    struct schedule_conf sched;
+    struct arrivals arrivals;
+    double new_tokens; /* of an answer, mean of the last ones */
+    struct inst_view *p, *d;
+    size_t n_p, n_d;
+    uint32_t *peers, *members; /* [instances] twice: places in members of each group */
+    double *rates;
+    double turn, now;
+    bool failed;
+};
+
+/* ---- events */
+static bool before(const struct event *a, const struct event *b) {
+    return a->at != b->at ? a->at < b->at : a->number < b->number;
+}
+
+static void at(struct sim *s, double when, enum what what, uint32_t of) {
+    if (s->n_heap == s->cap_heap) {
+        const size_t cap = s->cap_heap > 0 ? 2 * s->cap_heap : 1024;
+        struct event *more = realloc(s->heap, cap * sizeof(*more));
+        if (more == NULL) {
+            s->failed = true;
+            return;
+        }
+        s->heap = more;
+        s->cap_heap = cap;
+    }
+    const struct event e = {when, s->n_events++, what, of};
+    size_t i = s->n_heap++;
+    for (; i > 0 && before(&e, &s->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        s->heap[i] = s->heap[(i - 1) / 2];
+    s->heap[i] = e;
+}
+
+static struct event take_event(struct sim *s) {
+    const struct event first = s->heap[0], e = s->heap[--s->n_heap];
+    size_t i = 0;
+    for (size_t k; (k = 2 * i + 1) < s->n_heap; i = k) {
+        if (k + 1 < s->n_heap && before(&s->heap[k + 1], &s->heap[k])) k++;
+        if (!before(&s->heap[k], &e)) break;
+        s->heap[i] = s->heap[k];
+    }
+    s->heap[i] = e;
+    return first;
+}
+
+/* ---- queues */
+static void push(struct sim *s, struct queue *q, uint32_t r) {
+    s->reqs[r].next = NONE;
+    *(q->first == NONE ? &q->first : &s->reqs[q->last].next) = r;
+    q->last = r;
+}
+
+static uint32_t pop(struct sim *s, struct queue *q) {
+    const uint32_t r = q->first;
+    q->first = s->reqs[r].next;
+    return r;
+}
+
+/* ---- what an instance is */
+static const struct plan_place *place_of(const struct sim *s, uint32_t i) {
+    return &s->plan.nodes[i].place; /* ids are 1 .. n, in their order */
+}
+
+static bool works_as(const struct sim *s, uint32_t i, enum inst_role role) {
+    const struct plan_place *at_ = place_of(s, i);
+    return s->c->mode == SIM_STANDARD || at_->role == role || at_->stands_in || at_->share > 0;
+}
+
+/* Seconds of prompt to one of steps. */
+static double prompt_part(const struct sim *s, uint32_t i) {
+    const int percent = place_of(s, i)->share / 10 * 10;
+    return percent > 0 && percent < 100 ? percent / (100.0 - percent) : PROMPT_PART;
+}
+
+/* ---- the work of an instance */
+static void work(struct sim *s, uint32_t i) {
+    struct node *v = &s->nodes[i];
+    double step = 0;
+    if (v->busy) return;
+    while (v->waiting.first != NONE && v->n_batch < s->c->slots) {
+        const uint32_t r = pop(s, &v->waiting);
+        v->batch[v->n_batch++] = r;
+        v->context += s->asks[r].in + 1;
+    }
+    v->steps = v->n_batch > 0;
+    v->piece_s = 0;
+    if (v->steps) step = perf_step_s(&s->c->perf, v->n_batch, v->context / v->n_batch);
+    if (v->prompts.first != NONE) {
+        const double left = s->reqs[v->prompts.first].left_s;
+        const double most = v->steps                      ? step * prompt_part(s, i)
+                            : works_as(s, i, ROLE_DECODE) ? LOOK_S
+                                                          : left;
+        v->piece_s = left < most ? left : most;
+    } else if (!v->steps) {
+        return;
+    }
+    v->busy = true;
+    at(s, s->now + step + v->piece_s, WORKED, i);
+}
+
+static void ended(struct sim *s, uint32_t r) {
+    const struct sim_ask *a = &s->asks[r];
+    const struct req *q = &s->reqs[r];
+    const double gap = a->out > 1 ? (s->now - q->first_s) / (a->out - 1) : 0;
+    const double ttft = q->first_s - START_S - a->at_s;
+    s->nodes[q->d].n_decodes--;
+    s->out->ended++;
+    s->out->good += ttft <= s->c->first_token_s && gap <= s->c->token_s;
+    s->out->end_s = s->now - START_S;
+    s->new_tokens += (a->out - s->new_tokens) / MEAN_OF;
+}
+
+/* The KV is at the decode instance. */
+static void handed_over(struct sim *s, uint32_t r) {
+    struct req *q = &s->reqs[r];
+    q->first_s = q->last_s = s->now;
+    q->done = 1;
+    s->out->tokens++;
+    s->nodes[q->p].n_prompts--;
+    load_hist_add(&s->out->ttft, (s->now - START_S - s->asks[r].at_s) * 1e6);
+    if (s->asks[r].out == 1) {
+        ended(s, r);
+        return;
+    }
+    push(s, &s->nodes[q->d].waiting, r);
+    work(s, q->d);
+}
+
+static void prompt_done(struct sim *s, struct node *v) {
+    const uint32_t r = pop(s, &v->prompts);
+    struct req *q = &s->reqs[r];
+    double link = 0;
+    v->queue_s -= q->computed_s;
+    v->tokens -= s->asks[r].in;
+    if (v->prompts.first == NONE) v->queue_s = v->tokens = 0; /* and what sums of parts leave */
+    if (q->p != q->d && s->c->link_bytes_per_s > 0)
+        link = s->asks[r].in * s->c->kv_token_bytes / s->c->link_bytes_per_s - q->prompt_s;
+    at(s, s->now + (link > 0 ? link : 0), HANDED_OVER, r);
+}
+
+static void step_done(struct sim *s, struct node *v) {
+    unsigned n = 0;
+    for (unsigned k = 0; k < v->n_batch; k++) {
+        const uint32_t r = v->batch[k];
+        struct req *q = &s->reqs[r];
+        load_hist_add(&s->out->gaps, (s->now - q->last_s) * 1e6);
+        q->last_s = s->now;
+        s->out->tokens++;
+        v->context++;
+        if (++q->done < s->asks[r].out) {
+            v->batch[n++] = r;
+            continue;
+        }
+        v->context -= (double)s->asks[r].in + q->done;
+        ended(s, r);
+    }
+    v->n_batch = n;
+}
+
+/* ---- the router */
+static void fill(const struct sim *s, struct inst_view *v, uint32_t i, bool of_p, double in) {
+    const struct node *n = &s->nodes[i];
+    const double two = in > 2 ? in : 2, one_s = perf_prompt_s(&s->c->perf, 1),
+                 all_s = perf_prompt_s(&s->c->perf, two);
+    v->open = place_of(s, i)->next == ROLE_NONE;
+    v->slots_booked = of_p ? n->n_prompts : n->n_decodes;
+    v->prefill_tokens = (uint64_t)n->tokens;
+    v->pass = n->pass;
+    v->queue_s = n->queue_s;
+    v->n_prompts = n->n_prompts;
+    v->n_decoding = n->n_decodes;
+    v->token_s = (all_s - one_s) / (two - 1);
+    if (!(v->token_s > 0)) v->token_s = all_s / two;
+    v->start_s = fmax(all_s - two * v->token_s, 0);
+    const double context = in + s->new_tokens / 2;
+    v->step_s = perf_step_s(&s->c->perf, n->n_decodes + 1, context);
+    v->step_more_s =
+        n->n_decodes > 0 ? fmax(v->step_s - perf_step_s(&s->c->perf, n->n_decodes, context), 0) : 0;
+}
+
+/* Who is in which list, and whom each is linked with: what a plan changes. */
+static void list_all(struct sim *s) {
+    const unsigned n = s->c->instances;
+    uint32_t *next = s->members;
+    s->n_p = s->n_d = 0;
+    for (unsigned i = 0; i < n; i++) {
+        const unsigned group = place_of(s, i)->group;
+        uint32_t *mine = NULL;
+        size_t n_mine = 0;
+        for (unsigned k = 0; k < i && mine == NULL; k++)
+            if (place_of(s, k)->group == group) {
+                mine = s->members + s->peers[2 * k];
+                n_mine = s->peers[2 * k + 1];
+            }
+        if (mine == NULL) {
+            mine = next;
+            for (unsigned k = 0; k < n; k++)
+                if (place_of(s, k)->group == group) mine[n_mine++] = k + 1;
+            next += n_mine;
+        }
+        s->peers[2 * i] = (uint32_t)(mine - s->members);
+        s->peers[2 * i + 1] = (uint32_t)n_mine;
+        const struct inst_view v = {.id = i + 1,
+                                    .group = group,
+                                    .slots_total = s->c->slots,
+                                    .computes = true,
+                                    .peer_rate = s->rates,
+                                    .peers = mine,
+                                    .n_peers = s->c->mode == SIM_STANDARD ? 0 : n_mine};
+        if (works_as(s, i, ROLE_PREFILL)) s->p[s->n_p++] = v;
+        if (works_as(s, i, ROLE_DECODE)) s->d[s->n_d++] = v;
+    }
+}
+
+/* False: no pair has room. */
+static bool place(struct sim *s, uint32_t r) {
+    const struct sim_ask *a = &s->asks[r];
+    const struct demand demand = {.prompts = 1,
+                                  .slots = 1,
+                                  .prompt_tokens = a->in,
+                                  .new_tokens = fmin(a->out, s->new_tokens),
+                                  .whole = true};
+    struct pair_choice pair;
+    for (size_t i = 0; i < s->n_p; i++) fill(s, &s->p[i], s->p[i].id - 1, true, a->in);
+    for (size_t j = 0; j < s->n_d; j++) fill(s, &s->d[j], s->d[j].id - 1, false, a->in);
+    if (!schedule_pick(&pair, &s->sched, s->p, s->n_p, s->d, s->n_d, demand, 0, 0, 0)) return false;
+    struct req *q = &s->reqs[r];
+    q->d = s->d[pair.d].id - 1;
+    q->p = pair.alone ? q->d : s->p[pair.p].id - 1;
+    struct node *p = &s->nodes[q->p];
+    if (!pair.alone) schedule_turn(&s->turn, &p->pass, 1);
+    q->prompt_s = q->left_s = perf_prompt_s(&s->c->perf, a->in);
+    q->computed_s = pair.prompt_s > 0 ? pair.prompt_s : q->prompt_s;
+    p->queue_s += q->computed_s;
+    p->tokens += a->in;
+    p->n_prompts++;
+    s->nodes[q->d].n_decodes++;
+    push(s, &p->prompts, r);
+    work(s, q->p);
+    return true;
+}
+
+/* ---- the planner */
+static void settle(struct sim *s, uint32_t i) {
+    struct node *v = &s->nodes[i];
+    if (place_of(s, i)->next == ROLE_NONE || v->leaving || v->n_prompts + v->n_decodes > 0) return;
+    v->leaving = true;
+    at(s, s->now + s->c->switch_s, SWITCHED, i);
+}
+
+static void switched(struct sim *s, uint32_t i) {
+    struct plan_node *v = &s->plan.nodes[i];
+    v->place.role = v->reports = v->place.next;
+    v->place.next = ROLE_NONE;
+    v->switched_ms = (uint64_t)(s->now * 1e3);
+    v->closed_ms = 0;
+    s->nodes[i].leaving = false;
+    list_all(s);
+}
+
+static void needs_of(struct sim *s, struct role_needs *out) {
+    const struct role_targets t = {s->c->first_token_s, s->c->token_s, s->c->slots};
+    struct role_load l = {.arrivals = s->arrivals,
+                          .waiting_prompt_s = s->queued_s,
+                          .waiting_sequences = (double)s->n_queued,
+                          .new_tokens = s->new_tokens};
+    double tokens = 0, in_prefill = 0;
+    for (unsigned i = 0; i < s->c->instances; i++) {
+        l.decoding += s->nodes[i].n_decodes;
+        in_prefill += s->nodes[i].n_prompts;
+        tokens += s->nodes[i].tokens;
+    }
+    l.decoding = fmax(l.decoding - in_prefill, 0);
+    if (tokens > 0) l.backlog_prompt_s = perf_prompt_s(&s->c->perf, tokens);
+    role_needs_of(out, &l, &t, &s->c->perf, (uint64_t)(s->now * 1e6));
+}
+
+static void plan(struct sim *s) {
+    if (s->c->mode == SIM_STANDARD) return;
+    if (s->c->mode == SIM_FOLLOW) needs_of(s, &s->plan_conf.needs);
+    struct plan_node was[SIM_INSTANCES_MAX];
+    const unsigned n = s->c->instances;
+    for (unsigned i = 0; i < n; i++)
+        s->plan.nodes[i].tasks = s->nodes[i].n_prompts + s->nodes[i].n_decodes;
+    memcpy(was, s->plan.nodes, n * sizeof(*was));
+    if (plan_make(&s->plan, &s->plan_conf, (uint64_t)(s->now * 1e3)) != ERR_OK) s->failed = true;
+    bool changed = false;
+    for (uint32_t i = 0; i < n; i++) {
+        struct plan_node *v = &s->plan.nodes[i];
+        const struct plan_place *a = &was[i].place, *b = &v->place;
+        v->reports = b->role;
+        changed |= a->role != b->role || a->group != b->group || a->share != b->share ||
+                   a->stands_in != b->stands_in;
+        if (a->share != b->share) {
+            s->out->shares++;
+            v->shared_ms = (uint64_t)(s->now * 1e3);
+        }
+        if (a->next == b->next || b->next == ROLE_NONE) continue;
+        s->out->moves++;
+        settle(s, i);
+    }
+    if (changed) list_all(s);
+}
+
+/* ---- a run */
+static void arrive(struct sim *s, uint32_t r) {
+    const double prompt_s = perf_prompt_s(&s->c->perf, s->asks[r].in);
+    arrivals_add(&s->arrivals, 1, s->asks[r].in, 1, prompt_s, (uint64_t)(s->now * 1e6));
+    push(s, &s->queue, r);
+    s->n_queued++;
+    s->queued_s += prompt_s;
+}
+
+static void drain_queue(struct sim *s) {
+    while (s->queue.first != NONE) {
+        const uint32_t r = s->queue.first, next = s->reqs[r].next; /* place() lists it elsewhere */
+        if (!place(s, r)) return;
+        s->queue.first = next;
+        s->n_queued--;
+        s->queued_s = s->n_queued > 0 ? s->queued_s - perf_prompt_s(&s->c->perf, s->asks[r].in) : 0;
+    }
+}
+
+static void worked(struct sim *s, uint32_t i) {
+    struct node *v = &s->nodes[i];
+    v->busy = false;
+    if (v->piece_s > 0) {
+        struct req *q = &s->reqs[v->prompts.first];
+        q->left_s -= v->piece_s;
+        if (q->left_s <= 1e-12) prompt_done(s, v);
+    }
+    if (v->steps) step_done(s, v);
+    work(s, i);
+}
+
+static void happen(struct sim *s, const struct event *e) {
+    s->now = e->at;
+    switch (e->what) {
+    case ARRIVAL: arrive(s, e->of); break;
+    case WORKED:
+        worked(s, e->of);
+        settle(s, e->of);
+        break;
+    case HANDED_OVER: {
+        const struct req *q = &s->reqs[e->of];
+        handed_over(s, e->of);
+        settle(s, q->p);
+        settle(s, q->d);
+        break;
+    }
+    case SWITCHED: switched(s, e->of); break;
+    case PLAN:
+        plan(s);
+        at(s, s->now + PLAN_EVERY_S, PLAN, 0);
+        break;
+    }
+    drain_queue(s);
+}
+
+static bool start(struct sim *s, size_t n) {
+    const unsigned n_inst = s->c->instances;
+    s->reqs = calloc(n + 1, sizeof(*s->reqs));
+    s->nodes = calloc(n_inst, sizeof(*s->nodes));
+    s->plan.nodes = calloc(n_inst, sizeof(*s->plan.nodes));
+    s->p = calloc(n_inst, sizeof(*s->p));
+    s->d = calloc(n_inst, sizeof(*s->d));
+    s->peers = calloc(2 * (size_t)n_inst, sizeof(*s->peers));
+    s->members = calloc(n_inst, sizeof(*s->members));
+    s->rates = calloc(n_inst, sizeof(*s->rates));
+    if (s->reqs == NULL || s->nodes == NULL || s->plan.nodes == NULL || s->p == NULL ||
+        s->d == NULL || s->peers == NULL || s->members == NULL || s->rates == NULL)
+        return false;
+    for (unsigned i = 0; i < n_inst; i++) {
+        struct node *v = &s->nodes[i];
+        v->prompts.first = v->waiting.first = NONE;
+        v->batch = calloc(s->c->slots, sizeof(*v->batch));
+        if (v->batch == NULL) return false;
+        s->rates[i] = s->c->link_bytes_per_s;
+        s->plan.nodes[i] = (struct plan_node){.id = i + 1, .label = -1, .here = true};
+    }
+    s->queue.first = NONE;
+    s->plan.n = n_inst;
+    s->plan.started_ms = (uint64_t)(START_S * 1e3);
+    s->arrivals.window_s = s->c->window_s;
+    s->new_tokens = NEW_TOKENS_GUESS;
+    s->plan_conf = (struct plan_conf){.decides = true,
+                                      .p_rate = s->c->mode == SIM_FIXED ? s->c->p_rate : 0,
+                                      .d_rate = s->c->mode == SIM_FIXED ? s->c->d_rate : 0,
+                                      .repair_ms = 30000,
+                                      .fall_back = true,
+                                      .flex = s->c->mode == SIM_FOLLOW && s->c->flex,
+                                      .cool_ms = (uint64_t)(s->c->cool_s * 1e3)};
+    s->sched = (struct schedule_conf){.policy = POLICY_COST,
+                                      .limit_demand = true,
+                                      .res_limit_rate = RES_LIMIT,
+                                      .weights = {1, 1, 1, 1},
+                                      .prefill_queue_max = QUEUE_MAX,
+                                      .token_target_s = s->c->token_s,
+                                      .kv_token_bytes = s->c->kv_token_bytes};
+    return true;
+}
+
+static void stop(struct sim *s) {
+    for (unsigned i = 0; s->nodes != NULL && i < s->c->instances; i++) free(s->nodes[i].batch);
+    free(s->reqs);
+    free(s->nodes);
+    free(s->plan.nodes);
+    free(s->p);
+    free(s->d);
+    free(s->peers);
+    free(s->members);
+    free(s->rates);
+    free(s->heap);
+}
+
+enum err sim_run(struct sim_result *out, const struct sim_conf *c, const struct sim_ask *asks,
+                 size_t n) {
+    struct sim s = {.c = c, .asks = asks, .out = out, .now = START_S};
+    memset(out, 0, sizeof(*out));
+    out->asked = n;
+    out->span_s = n > 0 ? asks[n - 1].at_s : 0;
+    s.failed = !start(&s, n);
+    if (!s.failed) {
+        plan(&s);
+        list_all(&s);
+        out->moves = out->shares = 0;
+        at(&s, START_S + PLAN_EVERY_S, PLAN, 0);
+    }
+    for (size_t next = 0; !s.failed && out->ended < n;) {
+        if (next < n && asks[next].at_s + START_S <= s.heap[0].at) {
+            const struct event e = {asks[next].at_s + START_S, 0, ARRIVAL, (uint32_t)next};
+            next++;
+            happen(&s, &e);
+            continue;
+        }
+        const struct event e = take_event(&s);
+        if (e.at > START_S + out->span_s + TAIL_S) break;
+        happen(&s, &e);
+    }
+    out->unfinished = n - out->ended;
+    stop(&s);
+    return s.failed ? ERR_NO_MEMORY : ERR_OK;
+}
+
+/* ---- who knows the future */
+static enum err best_of(uint64_t *good, const struct sim_conf *c, const struct sim_ask *asks,
+                        size_t n) {
+    struct sim_conf fixed = *c;
+    struct sim_result *r = malloc(sizeof(*r));
+    enum err e = r != NULL ? ERR_OK : ERR_NO_MEMORY;
+    const unsigned parts = c->instances < 16 ? c->instances : 16;
+    fixed.mode = SIM_FIXED;
+    *good = 0;
+    for (unsigned p = 1; e == ERR_OK && p < parts; p++) {
+        fixed.p_rate = p;
+        fixed.d_rate = parts - p;
+        e = sim_run(r, &fixed, asks, n);
+        if (e == ERR_OK && r->good > *good) *good = r->good;
+    }
+    free(r);
+    return e;
+}
+
+enum err sim_oracle(uint64_t *good, const struct sim_conf *c, const struct sim_ask *asks, size_t n,
+                    double window_s) {
+    struct sim_ask *part = malloc((n + 1) * sizeof(*part));
+    enum err e = part != NULL ? ERR_OK : ERR_NO_MEMORY;
+    *good = 0;
+    for (size_t from = 0, to; e == ERR_OK && from < n; from = to) {
+        const double begin = floor(asks[from].at_s / window_s) * window_s;
+        uint64_t best;
+        for (to = from; to < n && (to == from || asks[to].at_s < begin + window_s); to++) {
+            part[to - from] = asks[to];
+            part[to - from].at_s -= begin;
+        }
+        e = best_of(&best, c, part, to - from);
+        if (e == ERR_OK) *good += best;
+    }
+    free(part);
+    return e;
+}

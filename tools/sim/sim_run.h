@@ -1,0 +1,59 @@
+/* sim_run: a cluster in virtual time. The daemon's own planner (coordinator/plan.h, role_needs.h)
+ * gives roles, its router (schedule.h, route.h) gives pairs; instances are what proto/perf_msg.h
+ * says of them. Times in seconds. Thread: one. The same input gives the same output.
+ *
+ * An instance computes prompts one after the other and decodes its sequences step by step; one that
+ * does both gives prompts their part of the time between two steps. The first token is there when
+ * the KV is at the decode instance; layers go while later ones are computed. A switch waits until
+ * the instance has nothing left, and takes switch_s then. */
+#ifndef BATON_TOOLS_SIM_RUN_H
+#define BATON_TOOLS_SIM_RUN_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "proto/err.h"
+#include "proto/perf_msg.h"
+#include "tools/load/load_hist.h"
+
+enum { SIM_INSTANCES_MAX = 1000, SIM_SLOTS_MAX = 1024 };
+
+enum sim_mode { SIM_FOLLOW, SIM_FIXED, SIM_STANDARD };
+
+struct sim_conf {
+    enum sim_mode mode;
+    unsigned instances;            /* 2 to SIM_INSTANCES_MAX; SIM_STANDARD: 1 as well */
+    unsigned p_rate, d_rate;       /* SIM_FIXED */
+    unsigned slots;                /* sequences that an instance decodes at a time */
+    bool flex;                     /* SIM_FOLLOW: one of a group may do both */
+    double first_token_s, token_s; /* targets; token_s is that of the mean gap of an answer */
+    double link_bytes_per_s, kv_token_bytes; /* 0: hand-overs take no time */
+    double switch_s;                         /* after the last work of the old role */
+    double window_s, cool_s;                 /* of the planner */
+    struct perf_msg perf;
+};
+
+struct sim_ask {
+    double at_s;
+    uint32_t in, out; /* at least 1 */
+};
+
+struct sim_result {
+    uint64_t asked, ended, good; /* good: within both targets */
+    uint64_t
+        unfinished; /* an hour after the last arrival; 0 but for an overload beyond all bounds */
+    uint64_t moves, shares; /* switches of a role, changes of a share */
+    uint64_t tokens;
+    double span_s, end_s; /* of the arrivals, of the last answer */
+    struct load_hist ttft, gaps;
+};
+
+/* asks[0..n): in the order of their times. ERR_NO_MEMORY. */
+enum err sim_run(struct sim_result *out, const struct sim_conf *c, const struct sim_ask *asks,
+                 size_t n);
+/* The best that a fixed ratio can do in every window of window_s by itself, when the load of the
+ * window is known before and changing costs nothing: requests that are good, summed up. Ratios are
+ * tried in steps of a sixteenth. */
+enum err sim_oracle(uint64_t *good, const struct sim_conf *c, const struct sim_ask *asks, size_t n,
+                    double window_s);
+
+#endif
