@@ -16,6 +16,7 @@ allowed() {
     prefill | decode) echo "proto common/base common/net common/grpc common/text common/engine common/guide common/endpoint common/instance" ;;
     coordinator) echo "proto common/base common/net common/grpc" ;;
     tools | tools/ctl | tools/load) echo "proto common/base common/net" ;;
+    tools/sim) echo "proto common/base tools/load coordinator" ;; # the planner and the router, which are pure
     *) echo "?" ;;
     esac
 }
@@ -27,6 +28,7 @@ for f in $(git ls-files '*.c' '*.h' | grep -v '^tests/'); do
     ok=" $dir $(allowed "$dir") "
     case $f in prefill/main.c | decode/main.c) ok="$ok prefill decode " ;; esac
     case $f in tools/baton_bench.c) ok="$ok tools/load " ;; esac
+    case $f in tools/simulate.c) ok="$ok tools/load tools/sim " ;; esac
     case $f in tools/openapi_gen.c) ok="$ok common/endpoint " ;; esac # the rows of the parameters, which are data
     case $f in tools/proto_gen.c) ok="$ok common/grpc " ;; esac # the form of the tables that it writes
     case $f in tools/replay*) ok="$ok coordinator " ;; esac # takes its decisions again: the pure function, the events of a recording
