@@ -95,14 +95,14 @@ static double median_of(double *v, size_t n) {
 }
 
 double load_figure_median(const struct load_figure *f, const struct load_side *s) {
-    double v[LOAD_ROUNDS_MAX];
+    double v[LOAD_ROUNDS_MAX] = {0};
     for (size_t i = 0; i < s->n_rounds; i++) v[i] = f->of(&s->rounds[i]);
     return median_of(v, s->n_rounds);
 }
 
 bool load_ratio(struct load_ratio *out, const struct load_figure *f, const struct load_side *first,
                 const struct load_side *second) {
-    double v[LOAD_ROUNDS_MAX];
+    double v[LOAD_ROUNDS_MAX] = {0};
     for (size_t i = 0; i < first->n_rounds; i++) {
         const double base = f->of(&first->rounds[i]);
         if (!(base > 0)) return false;
