@@ -106,14 +106,17 @@ struct pick {
     const struct demand *demand;
     uint32_t avoid_p, avoid_d;
     bool busy; /* every P has prefill_queue_max prompts or more */
+    bool full; /* those without room count as well: it will come there */
 };
 
 static bool p_can(const struct pick *k, size_t i) {
+    if (k->full) return k->p[i].open;
     return k->p[i].id != k->avoid_p &&
            schedule_has_room(k->c, &k->p[i], k->demand->prompts, k->demand->blocks);
 }
 
 static bool d_can(const struct pick *k, size_t j) {
+    if (k->full) return k->d[j].open;
     return k->d[j].id != k->avoid_d &&
            schedule_has_room(k->c, &k->d[j], k->demand->slots, k->demand->blocks);
 }
@@ -230,6 +233,7 @@ double route_first_token_s(const struct schedule_conf *c, const struct inst_view
                            const struct inst_view *d, size_t n_d, const struct demand *demand) {
     struct pick k = pick_of(c, p, n_p, d, n_d, demand);
     double least = INFINITY;
+    k.full = true;
     if (!is_known(p, n_p) || !is_known(d, n_d)) return 0;
     for_each_pair(&k, take_first_token, &least);
     return least < INFINITY ? least : 0;

@@ -33,7 +33,8 @@ bool route_pick(struct pair_choice *out, const struct schedule_conf *c, const st
                 size_t n_p, const struct inst_view *d, size_t n_d, const struct demand *demand,
                 uint32_t avoid_p, uint32_t avoid_d, bool *known);
 
-/* Seconds until the first token of a request that comes now, at the best pair; 0: nobody knows. */
+/* Seconds until the first token at the best pair of a request that is placed now, whether there is
+ * room for it or not: to wait for that is not in it. 0: nobody knows. */
 double route_first_token_s(const struct schedule_conf *c, const struct inst_view *p, size_t n_p,
                            const struct inst_view *d, size_t n_d, const struct demand *demand);
 

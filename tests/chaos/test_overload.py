@@ -110,3 +110,34 @@ def test_three_times_the_capacity():
             print(f"peak {peak:.1f} a second; three times that offered: {good:.1f}, {refused} refused")
         balance(c)
         assert sorted(ratios)[1] >= 0.9, ratios
+
+
+def in_time(cluster):
+    """Requests whose first token came within half a second of their arrival, as the coordinator counts them."""
+    text = get(cluster.external, "/metrics").text
+    return next((int(line.split()[-1]) for line in text.splitlines() if line.startswith('coordinator_ttft_seconds_bucket{le="0.5"}')), 0)
+
+
+def test_what_cannot_be_in_time_is_refused_early():
+    """With pd.reject_factor no number of requests is a limit: by the forecast alone what is served at three times the capacity has its first token in
+    time, as at it, and nothing is computed for the rest."""
+    conf = {"pd": {"reject_factor": 0.5}, "controller": {"digs_prefill_slo": 500 * SLOW, "digs_decode_slo": 60000},
+            "coordinator": {"prometheus_metrics_config": {"reuse_time": 0}}}
+    with Cluster(1, 1, coord=conf, extra={"BackendConfig": {"ScheduleConfig": {"enablePrefixCache": False}}}) as c:
+        offer(c, None, 3)
+        ratios = []
+        for _ in range(3):
+            began = in_time(c)
+            peak, *_ = offer(c, None, 5)
+            at_peak = (in_time(c) - began) / 5
+            time.sleep(3.5)
+            before, began = prompts_computed(c), in_time(c)
+            _, answered, refused, other = offer(c, 3 * peak, 8)
+            good = (in_time(c) - began) / 8
+            time.sleep(3.5)
+            assert not other, other[:2]
+            assert refused > 0 and prompts_computed(c) - before == answered * PROMPT_TOKENS, "refused ones were computed"
+            ratios.append(good / at_peak)
+            print(f"peak {peak:.1f} a second, {at_peak:.1f} in time; at three times {good:.1f} in time of {answered / 8:.1f}, {refused} refused")
+        balance(c)
+        assert sorted(ratios)[1] >= 0.9, ratios

@@ -180,6 +180,25 @@ static void equals_take_turns(void **state) {
     for (size_t i = 0; i < 3; i++) assert_int_equal(n[i], 100);
 }
 
+/* When a request would have its first token is known of a full cluster too. */
+static void a_full_cluster(void **state) {
+    struct cluster c;
+    struct pair_choice got;
+    bool known;
+    (void)state;
+    alike(&c, 2, 2);
+    const double idle_s = route_first_token_s(&c.conf, c.p, 2, c.d, 2, &c.demand);
+    assert_true(idle_s > 1 && idle_s < 1.01);
+    c.conf.limit_demand = true;
+    c.conf.res_limit_rate = 1;
+    for (size_t i = 0; i < 2; i++) c.d[i].slots_total = c.d[i].slots_booked = 4;
+    assert_false(route_pick(&got, &c.conf, c.p, 2, c.d, 2, &c.demand, 0, 0, &known));
+    assert_true(known);
+    assert_true(route_first_token_s(&c.conf, c.p, 2, c.d, 2, &c.demand) == idle_s);
+    c.d[0].open = c.d[1].open = false;
+    assert_true(route_first_token_s(&c.conf, c.p, 2, c.d, 2, &c.demand) == 0);
+}
+
 /* What nobody has measured is chosen as the reference does. */
 static void nothing_is_known(void **state) {
     struct cluster c;
@@ -284,6 +303,7 @@ int main(void) {
         cmocka_unit_test(the_batch_that_takes_one_more_best),
         cmocka_unit_test(equals_take_turns),
         cmocka_unit_test(nothing_is_known),
+        cmocka_unit_test(a_full_cluster),
         cmocka_unit_test(random_clusters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
