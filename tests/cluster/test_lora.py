@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 import sys
 
 import grpc
@@ -227,14 +228,14 @@ def test_unloading_drains(server, folders):
 
         def refused():
             wait_for(lambda: completion(server, "one").status != 200, ANSWER_S, "the adapter is not found")
-            a = load(server, "one", folders["one"])
+            a = load(server, "one", folders["one"])  # an instance whose unload is over takes it again, another refuses it in its own words
             return st.raw.count(b"[DONE]"), a
 
         answers = in_threads([lambda: unload(server, "one"), refused, st.read_all])
         a, (before, again), raw = answers
         assert (a.status, a.text) == (200, "Success: LoRA adapter 'one' removed successfully.")
         if before == 0 and again.status != 200:  # asked while it drained
-            assert again.status == 409 and "The LoRA adapter 'one' is waiting to unload." in again.text
+            assert again.status == 409 and re.search(r"The LoRA adapter 'one' (is waiting to unload|has already been added)\.", again.text), again.text
         assert "".join(c["text"] for p in events(raw) for c in p["choices"]) == want
         last = server.decodes[0] if hasattr(server, "decodes") else server.instance
         assert "name=one event=draining" in last.log()  # the unload met the stream
