@@ -152,7 +152,7 @@ fuzz-%: deps-lint
 
 bench:
 	@tools/deps.sh build test bench
-	@$(MAKE) -s -j$$(nproc) daemons $(BENCH_BINS) $(BUILD)/tests/oracle/logits
+	@$(MAKE) -s -j$$(nproc) daemons bench-bins $(BUILD)/tests/oracle/logits
 	@tests/bench/run.sh
 # Beside llama.cpp, of which PEER names a source or build tree: make bench-peer PEER=PATH [PARTS="dense-Q8_0 embed"]
 bench-peer:

@@ -125,7 +125,9 @@ $(BUILD)/tests/unit/tools/simulate_test: $(call obj,$(SIM) tools/load/load_sourc
 $(BUILD)/tests/fuzz/replay_sim_abilities $(BUILD)/tests/fuzz/libfuzzer_sim_abilities: $(call obj,tools/sim/sim_abilities)
 
 BENCH_BINS := $(patsubst %,$(BUILD)/tests/bench/%,$(BENCH))
-$(foreach b,$(BENCH),$(eval $(call link_rule,$(BUILD)/tests/bench/$(b),$(BUILD)/tests/bench/$(b).o $(call obj,coordinator/body_look) $(O_INSTANCE),$(LIBS_ALL))))
+$(foreach b,$(BENCH),$(eval $(call link_rule,$(BUILD)/tests/bench/$(b),$(BUILD)/tests/bench/$(b).o $(call obj,coordinator/body_look coordinator/prefix_keys) $(O_INSTANCE),$(LIBS_ALL))))
+.PHONY: bench-bins
+bench-bins: $(BENCH_BINS)
 $(BUILD)/tests/bench/peer_clock.so: tests/bench/peer_clock.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -fPIC -shared -o $@ $<
