@@ -65,7 +65,7 @@ struct sampling {
     size_t n_stop_token_ids;
     struct logit_bias *logit_bias;
     size_t n_logit_bias;
-    int32_t *allowed_ids; /* NULL: every id; else only these, and what ends a sequence */
+    int32_t *allowed_ids; /* NULL: every id; else only these, and the ends that a guide allows */
     size_t n_allowed_ids;
     int32_t *bad_words; /* forbidden id sequences one after another, each preceded by its length */
     size_t n_bad_words; /* of all of it */

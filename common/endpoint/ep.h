@@ -72,6 +72,7 @@ struct ep_read {
     struct json_value *callable; /* chat: the tools that may be called; owned, NULL: none */
     size_t args_bytes;           /* of the trees of tool calls' arguments */
     enum ep_forced forced;
+    const char *guide_member;     /* what asked for the guide; NULL: the tools */
     enum tool_format tool_format; /* of the template that renders the chat */
     /* The member that is being checked, "messages[1].content"; "": none in particular. A failure
      * keeps it: OpenAI's shape of an error shows it as `param`, and `code` beside it. */
@@ -107,6 +108,7 @@ enum {
     GUIDES_FORMAT = 1, /* response_format */
     GUIDES_VLLM = 2,   /* guided_json and its kin, structured_outputs, structural_tag */
     GUIDES_TGI = 4,    /* grammar */
+    GUIDES_TGIS = 8,   /* those of vLLM, by the names that TGIS has for them */
 };
 
 /* One prompt of several. */

@@ -171,12 +171,22 @@ bool ep_guide_read(struct ep_read *r) {
         {"structural_tag", "structural_tag", refuse_tag},
         {NULL, NULL, NULL},
     };
+    static const struct member tgis[] = {
+        {"guided_json", "json_schema", read_schema},
+        {"guided_regex", "regex", read_regex},
+        {"guided_choice", "choice", read_choice},
+        {"guided_grammar", "grammar", read_grammar},
+        {"structured_outputs", "format", read_structured},
+        {NULL, NULL, NULL},
+    };
     static const struct member tgi[] = {{"grammar", "grammar", read_tgi}, {NULL, NULL, NULL}};
     unsigned guides = r->fam->guides;
     struct found f = {.r = r};
     bool good = ((guides & GUIDES_FORMAT) == 0 || read_members(&f, r->params, format)) &&
                 ((guides & GUIDES_VLLM) == 0 || read_members(&f, r->params, vllm)) &&
+                ((guides & GUIDES_TGIS) == 0 || read_members(&f, r->params, tgis)) &&
                 ((guides & GUIDES_TGI) == 0 || read_members(&f, r->params, tgi)) && write_guide(&f);
+    r->guide_member = f.member;
     json_put(f.guide);
     return good;
 }
@@ -253,6 +263,7 @@ bool ep_guide_compile(struct ep_read *r) {
         struct errbuf eb = {.code = ERR_OK};
         struct endpoint_guide g;
         if (req->guide == NULL) continue;
+        ep_at(r, r->guide_member != NULL ? r->guide_member : "tools");
         enum err e = endpoint_guide_compile(r->ep, req->guide, r->in->cancelled, &g, &eb);
         if (e == ERR_NO_MEMORY) return ep_fail_memory(r);
         if (e != ERR_OK) return ep_fail_with(r, 422, "{text}", "{text}", eb.text, NULL);

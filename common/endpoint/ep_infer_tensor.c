@@ -129,7 +129,8 @@ enum err infer_tensor_head(struct infer_tensor *t, const char *model,
     if (!typed && raw == NULL) return no_data(t, model, eb);
     if (typed && t->type->contents == NULL)
         return fail(t, eb, "%s is taken as raw bytes alone", t->type->name);
-    if (typed) json_get_arr(contents, t->type->contents, &t->list);
+    if (typed && json_get_arr(contents, t->type->contents, &t->list) != JSON_OK && t->n > 0)
+        return fail(t, eb, "contents of %s must be in %s", t->type->name, t->type->contents);
     return ERR_OK;
 }
 

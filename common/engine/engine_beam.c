@@ -384,7 +384,7 @@ void engine_beam_logits(struct engine *e, struct choice *c, float *row, uint64_t
         engine_seq_fail(e, s, why);
         return;
     }
-    if (beam->n_cands == 0 && c->guide.ops != NULL) { /* its text is complete */
+    if (beam->n_cands == 0 && engine_may_run_out(c)) { /* its text is complete */
         beam->forced = true;
         beam->n_cands = 1;
         beam->cands[0] = (struct top_logprob){.id = e->info.n_eos > 0 ? e->info.eos_ids[0] : 0};

@@ -240,6 +240,9 @@ bool engine_guide_mask(struct engine *e, const struct choice *c);
 /* Ends a sequence that cannot go on, and tells it. A prefill, which is held by now, keeps its
  * blocks: somebody may be sending them. */
 void engine_seq_fail(struct engine *e, struct seq *s, enum err why);
+/* Its guide, or what the client forbids, may leave no token to choose: the text is complete then.
+ */
+bool engine_may_run_out(const struct choice *c);
 enum err engine_guide_failure(const struct choice *c); /* token_guide_ops.failed */
 
 /* engine_fair.c */

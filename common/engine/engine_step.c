@@ -223,8 +223,14 @@ bool engine_guide_mask(struct engine *e, const struct choice *c) {
     return any;
 }
 
-/* The guide is at its end, or only EOS would do and may not be drawn yet: the text is complete. */
-static void end_guided(const struct engine *e, struct token_event *ev) {
+bool engine_may_run_out(const struct choice *c) {
+    const struct sampling *p = &c->seq->sampling;
+    return c->guide.ops != NULL || p->allowed_ids != NULL || p->n_bad_words > 0;
+}
+
+/* The guide is at its end, only EOS would do and may not be drawn yet, or the client has forbidden
+ * every token: the text is complete. */
+static void end_complete(const struct engine *e, struct token_event *ev) {
     ev->id = e->info.n_eos > 0 ? e->info.eos_ids[0] : 0;
     ev->finish = FINISH_EOS;
     ev->logprob = 0;
@@ -264,8 +270,8 @@ static enum err draw(struct engine *e, const struct choice *c, int idx, float *r
         ev->finish = engine_finish_of(e, s, ev->id, c->n_ids + 1);
     else if (engine_guide_failure(c) != ERR_OK)
         return engine_guide_failure(c);
-    else if (guided)
-        end_guided(e, ev);
+    else if (engine_may_run_out(c))
+        end_complete(e, ev);
     else
         return ERR_INTERNAL;
     e->generated_tokens++;

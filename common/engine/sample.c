@@ -133,14 +133,16 @@ static void mark(struct sample_scratch *s, const int32_t *ids, size_t n, uint32_
         if (ids[i] >= 0 && ids[i] < s->vocab_size) s->counts[ids[i]] = v;
 }
 
+/* Where a guide says when the text is complete, what ends it is let through. */
 static void keep_allowed(struct sample_scratch *s, float *logits, int n,
                          const struct sample_in *in) {
+    const size_t n_ends = in->mask != NULL ? (size_t)in->n_ends : 0;
     mark(s, in->p->allowed_ids, in->p->n_allowed_ids, 1);
-    mark(s, in->ends, (size_t)in->n_ends, 1);
+    mark(s, in->ends, n_ends, 1);
     for (int i = 0; i < n; i++)
         if (s->counts[i] == 0) logits[i] = -INFINITY;
     mark(s, in->p->allowed_ids, in->p->n_allowed_ids, 0);
-    mark(s, in->ends, (size_t)in->n_ends, 0);
+    mark(s, in->ends, n_ends, 0);
 }
 
 /* Words one after another, each behind its length; the engine has checked the lengths. */

@@ -35,9 +35,10 @@ struct sample_in {
 };
 
 /* logits: f32 [vocab_size], changed in place. Fills out->id, logprob, n_top, top. logprob is 0
- * unless p->logprobs; alternatives at minus infinity are left out. allowed_ids always let `ends` be
- * chosen too; a bad word is forbidden at its last id, when the generated ids end with the ones
- * before. Returns false when no logit is left above minus infinity: then id means nothing. */
+ * unless p->logprobs; alternatives at minus infinity are left out. allowed_ids let `ends` be
+ * chosen too where a guide does; a bad word is forbidden at its last id, when the generated ids end
+ * with the ones before. Returns false when no logit is left above minus infinity: then id means
+ * nothing. */
 bool sample_token(struct sample_scratch *s, float *logits, int vocab_size,
                   const struct sample_in *in, struct token_event *out);
 

@@ -415,3 +415,13 @@ def test_other_families_keep_their_errors_in_openai_style(small):
     for base in (small[0].base, small[1].base):
         assert_error(post(base, GENERATE, tgi(top_p=1.0)), GENERATE, 422, "Parameter top_p must be in (0.0,1.0], got 1.0.")
         assert_error(post(base, TRITON_INFER, tokens([4096])), TRITON_INFER, 424, STRANGE_ID)
+
+
+@pytest.mark.parametrize("body,member", [
+    (completions(guided_regex="("), "guided_regex"),
+    (completions(structured_outputs={"grammar": "root ::= ("}), "structured_outputs.grammar"),
+    (chat(response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": {"$ref": "#/no"}}}), "response_format")])
+def test_a_guide_that_cannot_be_compiled_names_its_member(small, body, member):
+    for b in small:
+        a = post(b.base, CHAT if "messages" in body else COMPLETIONS, body)
+        assert a.status == 400 and a.json["error"]["param"] == member, a.text

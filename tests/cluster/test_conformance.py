@@ -229,6 +229,15 @@ def prompt_logprobs(a):
 
 
 
+def of_two_tokens(a):
+    made = a.json["choices"][0]
+    assert made["finish_reason"] == "length" and len(made["logprobs"]["tokens"]) == 4 and len(set(made["logprobs"]["tokens"])) <= 2
+
+
+def nothing_left(a):
+    assert (a.json["choices"][0]["text"], a.json["choices"][0]["finish_reason"]) == ("", "stop")
+
+
 def own_id(a):
     assert a.json["id"] == "my-own_1"
 
@@ -314,8 +323,8 @@ VECTORS = [
     ("prompt_logprobs", COMP, comp(prompt_logprobs=2, max_tokens=2), 200, prompt_logprobs),
     ("prompt_logprobs_chat", CHAT, chat(prompt_logprobs=2, max_tokens=2), 200, prompt_logprobs),
     ("logit_bias", COMP, comp(logit_bias={"300": 100}, max_tokens=2, logprobs=1), 200, choices(1, 2)),
-    ("allowed", COMP, comp(allowed_token_ids=[300, 301], max_tokens=4, ignore_eos=True, logprobs=0), 200,
-     lambda a: len(set(a.json["choices"][0]["logprobs"]["tokens"])) <= 2 or pytest.fail(a.text)),
+    ("allowed", COMP, comp(allowed_token_ids=[300, 301], max_tokens=4, logprobs=0), 200, of_two_tokens), # no end is among them
+    ("allowed_none", COMP, comp(allowed_token_ids=[301], bad_words=[" in"], max_tokens=4), 200, nothing_left),
     ("bad_words", COMP, comp(bad_words=["e", "the"], max_tokens=12), 200, choices(1)),
     ("min_tokens", COMP, comp(min_tokens=6, max_tokens=6), 200, nothing_before),
     ("truncate_prompt", COMP, comp(truncate_prompt_tokens=3, max_tokens=1), 200,

@@ -163,6 +163,8 @@ REFUSED = [
     ({"stopping": {"stop_sequences": list("abcdefg")}}, "can specify at most 6 non-empty stop sequences, each not more than 240 UTF8 bytes"),
     ({"stopping": {"stop_sequences": [""]}}, "can specify at most 6 non-empty stop sequences, each not more than 240 UTF8 bytes"),
     ({"stopping": {"stop_sequences": ["é" * 121]}}, "can specify at most 6 non-empty stop sequences, each not more than 240 UTF8 bytes"),
+    ({"decoding": {"json_schema": "{"}}, "Parameter json_schema must be a JSON schema: an object, or a string that holds one"),
+    ({"decoding": {"choice": {"choices": []}}}, "choice must have at least one of choices"),
     ({"response": {"token_ranks": True}}, "must request input and/or generated tokens to request extra token detail"),
     ({"response": {"generated_tokens": True, "top_n_tokens": 11}}, "top_n_tokens must be <= 10"),
 ]

@@ -219,6 +219,9 @@ REFUSED = {
     "an unknown output": (text(ONCE, outputs=["a", "b"]), None, "unexpected inference output 'b'"),
     "no data": (make("inference.ModelInferRequest", {"model_name": "fable", "inputs": [{"name": "text_input", "datatype": "BYTES", "shape": ["1"]}]}), None,
                 "unable to find data for input tensor 'text_input' for model 'fable' in request."),
+    "data of another type": (make("inference.ModelInferRequest", {"model_name": "fable", "inputs": [
+        {"name": "text_input", "datatype": "BYTES", "shape": ["1"], "contents": {"int_contents": [1]}}]}), None,
+        "inference input 'text_input': contents of BYTES must be in bytes_contents"),
     "both": (make("inference.ModelInferRequest", {"model_name": "fable", "raw_input_contents": ["AAAAAA=="], "inputs": [
         {"name": "text_input", "datatype": "BYTES", "shape": ["1"], "contents": {"bytes_contents": ["aGk="]}}]}), None,
         "contents field must not be specified when using raw_input_contents for 'text_input' for model 'fable'"),
