@@ -243,6 +243,9 @@ bool ep_split_recompute(struct ep_read *r);
 bool ep_keep_prompt(struct ep_read *r);
 /* Tokens of prompt and answer together, at least 2. */
 int32_t ep_seq_len(const struct ep_read *r);
+/* Whether the model only makes vectors and scores: then it has failed the request with those words.
+ */
+bool ep_generates_nothing(struct ep_read *r);
 /* Truncation, lengths, validity of ids (inference-api 3.3 row 13, 4.7). */
 bool ep_admit(struct ep_read *r);
 size_t ep_prompt_max(const struct ep_read *r); /* tokens that a prompt may have */

@@ -274,7 +274,8 @@ static bool template_ids(struct ep_read *r, const struct chat_template *tpl) {
     bool own = tpl != NULL;
     if (!own) tpl = r->ep->chat[r->callable != NULL];
     if (tpl == NULL)
-        return ep_fail(r, 422, "The model has no chat template; send one as chat_template");
+        return !ep_generates_nothing(r) &&
+               ep_fail(r, 422, "The model has no chat template; send one as chat_template");
     /* 8.2 row 8, the length of the serialised messages, is implied by the limit of the body. */
     if (!ids_of(r, tpl, own, messages)) return false;
     if (r->drop_oldest && r->ids.n > ep_prompt_cut(r) && !drop_oldest(r, tpl, own, messages))

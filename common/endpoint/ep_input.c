@@ -226,16 +226,19 @@ size_t ep_prompt_cut(const struct ep_read *r) {
     return seq - room < most ? seq - room : most;
 }
 
+bool ep_generates_nothing(struct ep_read *r) {
+    if (!r->ep->model->encoder) return false;
+    r->code = EP_UNSUPPORTED;
+    return !ep_fail(r, 422, API_GENERATES_NOTHING);
+}
+
 bool ep_admit(struct ep_read *r) {
     const struct endpoint_conf *c = &r->ep->conf;
     const struct model_info *m = r->ep->model;
     size_t context = context_max(r), limit = ep_prompt_max(r);
     size_t input = (size_t)c->max_input_token_len, seq = (size_t)ep_seq_len(r);
 
-    if (m->encoder) {
-        r->code = EP_UNSUPPORTED;
-        return ep_fail(r, 422, API_GENERATES_NOTHING);
-    }
+    if (ep_generates_nothing(r)) return false;
     if (!r->in->is_recompute) {
         int32_t keep = r->p.given[P_TRUNCATE] ? r->p.truncate : 0;
         if (r->p.given[P_TRUNCATE_PROMPT_TOKENS])

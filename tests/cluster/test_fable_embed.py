@@ -71,6 +71,9 @@ def test_it_says_that_it_generates_nothing(embed):
             ("/api/generate", {"model": "fable-embed", "prompt": "x"}, 400, '"fable-embed" does not support generate'),
             ("/api/v1/task/text-generation", {"model_id": "fable-embed", "inputs": "x"}, 400, "generates nothing"),
             ("/generate", {"inputs": "x"}, 422, "generates nothing"),
+            ("/v1/chat/completions", {"model": "fable-embed", "messages": say}, 400, "generates nothing"),
+            ("/v1/messages", {"model": "fable-embed", "max_tokens": 1, "messages": say}, 400, "generates nothing"),
+            ("/apply-template", {"messages": say}, 400, "generates nothing"),
             ("/completion", {"prompt": "x"}, 400, "generates nothing")):
         a = post(embed.base, path, body)
         assert a.status == status and want in (a.json.get("details") or str(a.json["error"])), (path, a.text)
