@@ -616,44 +616,28 @@ const struct conf_names *coord_conf_names(void) {
 }
 
 /* root: what the files say; what was said elsewhere is put over it. */
-static enum err from_tree(struct coord_conf *c, struct json_value *root, struct conf_layers *l,
-                          const char *file, struct errbuf *eb) {
-    if (!json_is(root, json_type_object))
-        return err_set(eb, ERR_BAD_CONFIG, "the configuration must be a JSON object");
+static enum err fill(void *conf, struct json_value *root, struct errbuf *eb) {
+    struct coord_conf *c = conf;
     struct conf_tables t = {.keys = keys, .n_keys = N_KEYS, .also = also_known};
     t.checked = coord_conf_checked(&t.n_checked);
-    enum err e = conf_layers_apply(l, root, file, eb);
-    if (e == ERR_OK) e = conf_read(c, keys, N_KEYS, root, "", true, eb);
+    enum err e = conf_read(c, keys, N_KEYS, root, "", true, eb);
     if (e == ERR_OK) e = conf_check(&t, root, eb);
     if (e == ERR_OK) e = check_rules(c, root, eb);
     if (e == ERR_OK) conf_unknown(&t, root, warn_unknown, NULL);
     return e;
 }
 
-static void start_conf(struct coord_conf *c, const char *dir) {
-    memset(c, 0, sizeof(*c));
-    conf_defaults(c, keys, N_KEYS);
-    snprintf(c->dir, sizeof(c->dir), "%s", dir);
+static struct conf_reading reading(void) {
+    return (struct conf_reading){.names = coord_conf_names(), .fill = fill};
 }
 
 enum err coord_conf_parse(struct coord_conf *c, const char *json, size_t n, const char *dir,
                           struct errbuf *eb) {
-    struct json_value *root = NULL;
-    struct conf_layers *l = NULL;
-    start_conf(c, dir);
-    enum err e = json_read(&root, json, n, NULL, eb);
-    if (e != ERR_OK) return e;
-    if ((e = conf_layers_create(&l, coord_conf_names())) != ERR_OK)
-        e = err_set(eb, e, "out of memory");
-    if (e == ERR_OK) e = conf_layers_env(l, eb);
-    if (e == ERR_OK) {
-        struct errbuf why = {0};
-        e = from_tree(c, root, l, NULL, &why);
-        if (e != ERR_OK) e = conf_layers_blame(l, NULL, e, &why, eb);
-    }
-    conf_layers_free(&l);
-    json_put(root);
-    return e;
+    const struct conf_reading how = reading();
+    memset(c, 0, sizeof(*c));
+    conf_defaults(c, keys, N_KEYS);
+    snprintf(c->dir, sizeof(c->dir), "%s", dir);
+    return conf_layers_parse(&how, c, json, n, eb);
 }
 
 /* A file of the reference alone becomes its block of the merged form. */
@@ -682,22 +666,16 @@ static enum err read_block(struct json_value *merged, const char *path, const ch
 
 enum err coord_conf_load(struct coord_conf *c, const char *path, const char *controller_path,
                          struct conf_layers *l, struct errbuf *eb) {
+    const struct conf_reading how = reading();
     struct json_value *merged = json_new_obj();
-    struct errbuf why = {0};
-    char dir[COORD_PATH_BYTES] = ".";
-    const char *slash = path != NULL ? strrchr(path, '/') : NULL;
     if (merged == NULL) return err_set(eb, ERR_NO_MEMORY, "out of memory");
-    if (slash != NULL &&
-        snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path), path) >= (int)sizeof(dir)) {
-        json_put(merged);
-        return err_set(eb, ERR_BAD_CONFIG, "the path of the configuration file is too long");
-    }
-    start_conf(c, dir);
-    enum err e = path != NULL ? read_block(merged, path, "coordinator", eb) : ERR_OK;
+    memset(c, 0, sizeof(*c));
+    conf_defaults(c, keys, N_KEYS);
+    enum err e = conf_folder_of(path, c->dir, sizeof(c->dir), eb);
+    if (e == ERR_OK && path != NULL) e = read_block(merged, path, "coordinator", eb);
     if (e == ERR_OK && controller_path != NULL)
         e = read_block(merged, controller_path, "controller", eb);
-    if (e == ERR_OK && (e = from_tree(c, merged, l, path, &why)) != ERR_OK)
-        e = conf_layers_blame(l, path, e, &why, eb);
+    if (e == ERR_OK) e = conf_layers_read(l, &how, c, merged, path, eb);
     json_put(merged);
     return e;
 }

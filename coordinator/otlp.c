@@ -9,6 +9,7 @@
 #include "common/base/budget.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/splitmix.h"
 #include "common/net/http_client.h"
 #include "coordinator/otlp_priv.h"
 
@@ -34,16 +35,10 @@ struct otlp {
 
 /* ---- numbers */
 
-static uint64_t next_random(struct otlp *o) {
-    uint64_t z = (o->random += 0x9e3779b97f4a7c15u); /* SplitMix64 */
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
 static void next_id(void *arg, uint8_t id[SPAN_ID_BYTES]) {
+    struct otlp *o = arg;
     uint64_t v;
-    do v = next_random(arg);
+    do v = splitmix_next(&o->random);
     while (v == 0);
     memcpy(id, &v, SPAN_ID_BYTES);
 }
@@ -119,7 +114,7 @@ bool otlp_begin(struct otlp *o, struct otlp_place *at, const char *header) {
         memcpy(at->parent, above.span_id, SPAN_ID_BYTES);
         at->has_parent = true;
     } else {
-        if ((double)(next_random(o) >> 11) * 0x1p-53 >= o->o.sample) return false;
+        if (splitmix_unit(&o->random) >= o->o.sample) return false;
         next_id(o, at->own.trace_id);
         next_id(o, at->own.trace_id + SPAN_ID_BYTES);
         at->own.sampled = true;

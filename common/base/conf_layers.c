@@ -460,3 +460,38 @@ void conf_layers_man(struct buf *out, const struct conf_layers *l) {
 void conf_layers_near(const struct conf_layers *l, struct cli_near *n) {
     for (size_t i = 0; i < l->n; i++) cli_near_show(n, l->rows[i].flag);
 }
+
+enum err conf_layers_read(struct conf_layers *l, const struct conf_reading *how, void *conf,
+                          struct json_value *root, const char *file, struct errbuf *eb) {
+    struct errbuf why = {0};
+    enum err e = ERR_OK;
+    if (!json_is(root, json_type_object))
+        e = err_set(&why, ERR_BAD_CONFIG, "the configuration must be a JSON object");
+    if (e == ERR_OK && how->normalise != NULL) how->normalise(root);
+    if (e == ERR_OK) e = conf_layers_apply(l, root, file, &why);
+    if (e == ERR_OK) e = how->fill(conf, root, &why);
+    return e == ERR_OK ? e : conf_layers_blame(l, file, e, &why, eb);
+}
+
+enum err conf_layers_parse(const struct conf_reading *how, void *conf, const char *json, size_t n,
+                           struct errbuf *eb) {
+    struct json_value *root = NULL;
+    struct conf_layers *l = NULL;
+    enum err e = json_read(&root, json, n, NULL, eb);
+    if (e != ERR_OK) return e;
+    if ((e = conf_layers_create(&l, how->names)) != ERR_OK) e = err_set(eb, e, "out of memory");
+    if (e == ERR_OK) e = conf_layers_env(l, eb);
+    if (e == ERR_OK) e = conf_layers_read(l, how, conf, root, NULL, eb);
+    conf_layers_free(&l);
+    json_put(root);
+    return e;
+}
+
+enum err conf_folder_of(const char *path, char *dir, size_t size, struct errbuf *eb) {
+    const char *slash = path != NULL ? strrchr(path, '/') : NULL;
+    const int n = slash == NULL ? snprintf(dir, size, ".")
+                                : snprintf(dir, size, "%.*s", (int)(slash - path), path);
+    if (n < 0 || (size_t)n >= size)
+        return err_set(eb, ERR_BAD_CONFIG, "the path of the configuration file is too long");
+    return ERR_OK;
+}

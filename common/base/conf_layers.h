@@ -53,6 +53,25 @@ bool conf_layers_any(const struct conf_layers *l);
 enum err conf_layers_apply(struct conf_layers *l, struct json_value *root, const char *file,
                            struct errbuf *eb);
 
+/* How a daemon's configuration comes out of a tree. */
+struct conf_reading {
+    const struct conf_names *names;
+    void (*normalise)(struct json_value *root); /* older forms of the file; or NULL */
+    enum err (*fill)(void *conf, struct json_value *root, struct errbuf *eb);
+};
+
+/* Fills conf from root, the tree of `file` (NULL: there is none), with what was set elsewhere put
+ * over it. Errors say where the value in them came from. */
+enum err conf_layers_read(struct conf_layers *l, const struct conf_reading *how, void *conf,
+                          struct json_value *root, const char *file, struct errbuf *eb);
+
+/* The same of a text, json [n], and the variables of the environment. */
+enum err conf_layers_parse(const struct conf_reading *how, void *conf, const char *json, size_t n,
+                           struct errbuf *eb);
+
+/* The folder that paths in the file are relative to: dir [size], "." where path is NULL. */
+enum err conf_folder_of(const char *path, char *dir, size_t size, struct errbuf *eb);
+
 /* An error of conf_read() or of a rule between keys, with where the value in it came from before
  * it. */
 enum err conf_layers_blame(const struct conf_layers *l, const char *file, enum err e,

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/splitmix.h"
 #include "common/endpoint/json_scan.h"
 #include "common/endpoint/py_scan.h"
 #include "proto/json.h"
@@ -202,11 +203,8 @@ static void start_call(struct tool_parse *p, bool strict) {
     c->complete = false;
 }
 
-static uint64_t mix(uint64_t x) { /* SplitMix64's finaliser */
-    x += 0x9E3779B97F4A7C15u;
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
-    return x ^ x >> 31;
+static uint64_t mix(uint64_t x) {
+    return splitmix_next(&x);
 }
 
 static void make_id(struct tool_parse *p, struct tool_call *c, size_t index) {

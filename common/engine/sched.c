@@ -1,13 +1,10 @@
 /* sched: two insertion sorts over at most batch_max views; a step costs milliseconds anyway. */
 #include "common/engine/sched.h"
+#include "common/base/splitmix.h"
 
-/* A number that differs from sequence to sequence and from step to step (the finaliser of
- * SplitMix64). */
+/* A number that differs from sequence to sequence and from step to step. */
 static uint64_t lot(const struct sched_seq *s) {
-    uint64_t z = s->age + s->last_step * 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
+    return splitmix_mix(s->age + s->last_step * SPLITMIX_GAMMA);
 }
 
 /* By age the youngest of those that ran together would be the one left out, every time. */

@@ -566,16 +566,15 @@ const struct conf_names *inst_conf_names(void) {
     return &names;
 }
 
-/* root: what the file says, and what was said elsewhere put over it. */
-static enum err from_tree(struct inst_conf *c, struct json_value *root, struct conf_layers *l,
-                          const char *file, struct errbuf *eb) {
-    if (!json_is(root, json_type_object))
-        return err_set(eb, ERR_BAD_CONFIG, "the configuration must be a JSON object");
+static void normalise(struct json_value *root) {
     normalise_truncation(root);
     normalise_inter_comm(root);
+}
+
+static enum err fill(void *conf, struct json_value *root, struct errbuf *eb) {
+    struct inst_conf *c = conf;
     const struct conf_tables tables = {keys, N_KEYS, checked, N_CHECKED, also_known};
-    enum err e = conf_layers_apply(l, root, file, eb);
-    if (e == ERR_OK) e = conf_read(c, keys, N_KEYS, root, "", true, eb);
+    enum err e = conf_read(c, keys, N_KEYS, root, "", true, eb);
     if (e == ERR_OK) e = conf_check(&tables, root, eb);
     if (e == ERR_OK) e = read_devices(c, root, eb);
     if (e != ERR_OK) return e;
@@ -594,50 +593,34 @@ static enum err from_tree(struct inst_conf *c, struct json_value *root, struct c
     return ERR_OK;
 }
 
+static struct conf_reading reading(void) {
+    return (struct conf_reading){inst_conf_names(), normalise, fill};
+}
+
 enum err inst_conf_parse(struct inst_conf *c, const char *json, size_t n, const char *dir,
                          struct errbuf *eb) {
-    struct json_value *root = NULL;
-    struct conf_layers *l = NULL;
+    const struct conf_reading how = reading();
     memset(c, 0, sizeof(*c));
     conf_defaults(c, keys, N_KEYS);
     snprintf(c->dir, sizeof(c->dir), "%s", dir);
-    enum err e = json_read(&root, json, n, NULL, eb);
-    if (e != ERR_OK) return e;
-    if ((e = conf_layers_create(&l, inst_conf_names())) != ERR_OK)
-        e = err_set(eb, e, "out of memory");
-    if (e == ERR_OK) e = conf_layers_env(l, eb);
-    if (e == ERR_OK) {
-        struct errbuf why = {0};
-        e = from_tree(c, root, l, NULL, &why);
-        if (e != ERR_OK) e = conf_layers_blame(l, NULL, e, &why, eb);
-    }
-    conf_layers_free(&l);
-    json_put(root);
-    return e;
+    return conf_layers_parse(&how, c, json, n, eb);
 }
 
 enum err inst_conf_load(struct inst_conf *c, const char *path, struct conf_layers *l,
                         struct errbuf *eb) {
+    const struct conf_reading how = reading();
     struct json_value *root = NULL;
     memset(c, 0, sizeof(*c));
     conf_defaults(c, keys, N_KEYS);
-    const char *slash = path != NULL ? strrchr(path, '/') : NULL;
-    if (slash == NULL) {
-        strcpy(c->dir, ".");
-    } else if (snprintf(c->dir, sizeof(c->dir), "%.*s", (int)(slash - path), path) >=
-               (int)sizeof(c->dir)) {
-        return err_set(eb, ERR_BAD_CONFIG, "the path of the configuration file is too long");
-    }
-    enum err e = ERR_OK;
+    enum err e = conf_folder_of(path, c->dir, sizeof(c->dir), eb);
+    if (e != ERR_OK) return e;
     if (path != NULL)
         e = conf_read_file(&root, path, eb);
     else if ((root = json_new_obj()) == NULL)
         e = err_set(eb, ERR_NO_MEMORY, "out of memory");
-    if (e != ERR_OK) return e;
-    struct errbuf why = {0};
-    e = from_tree(c, root, l, path, &why);
+    if (e == ERR_OK) e = conf_layers_read(l, &how, c, root, path, eb);
     json_put(root);
-    return e == ERR_OK ? e : conf_layers_blame(l, path, e, &why, eb);
+    return e;
 }
 
 const struct conf_key *inst_conf_keys(size_t *n) {

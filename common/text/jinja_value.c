@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <string.h>
+#include "common/base/splitmix.h"
 #include "common/text/jinja_run.h"
 #include "proto/json.h"
 
@@ -272,27 +273,21 @@ static uint64_t hash_bytes(const char *s,
     return h;
 }
 
-static uint64_t hash_u64(uint64_t x) { /* splitmix64's finish */
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
-    return x ^ x >> 31;
-}
-
 /* Equal values have equal hashes: 1, 1.0 and true are one key. */
 bool jv_hash(struct jinja_run *r, const struct jv *v, uint64_t *out) {
     int64_t i;
     if (jv_as_int(v, &i)) {
-        *out = hash_u64((uint64_t)i);
+        *out = splitmix_mix((uint64_t)i);
         return true;
     }
     switch ((enum jv_type)v->type) {
     case JV_STR: *out = hash_bytes(v->s, v->n); return jinja_tick(r, v->n / 64);
     case JV_FLOAT:
         if (v->f >= -9223372036854775808.0 && v->f < 9223372036854775808.0 && v->f == floor(v->f)) {
-            *out = hash_u64((uint64_t)(int64_t)v->f);
+            *out = splitmix_mix((uint64_t)(int64_t)v->f);
         } else {
             memcpy(out, &v->f, sizeof(*out));
-            *out = hash_u64(*out);
+            *out = splitmix_mix(*out);
         }
         return true;
     case JV_TUPLE:
@@ -301,7 +296,7 @@ bool jv_hash(struct jinja_run *r, const struct jv *v, uint64_t *out) {
         for (size_t k = 0; k < v->list->n; k++) {
             uint64_t h;
             if (!jinja_tick(r, 1) || !jv_hash(r, &v->list->v[k], &h)) return false;
-            *out = hash_u64(*out * 31 + h);
+            *out = splitmix_mix(*out * 31 + h);
         }
         jinja_leave(r);
         return true;
@@ -309,8 +304,8 @@ bool jv_hash(struct jinja_run *r, const struct jv *v, uint64_t *out) {
     case JV_DICT: return jinja_fail(r, "unhashable type: '%s'", jv_type_name(v));
     case JV_UNDEF:
     case JV_NONE: *out = v->type; return true;
-    case JV_BIG: *out = hash_u64(v->u); return true;
-    default: *out = hash_u64((uint64_t)(uintptr_t)v->list); return true;
+    case JV_BIG: *out = splitmix_mix(v->u); return true;
+    default: *out = splitmix_mix((uint64_t)(uintptr_t)v->list); return true;
     }
 }
 

@@ -4,21 +4,18 @@
 
 #include <math.h>
 #include <stdint.h>
+#include "common/base/splitmix.h"
 
 struct load_random {
     uint64_t state;
 };
 
-/* SplitMix64 (Steele, Lea, Flood 2014). */
 static inline uint64_t load_random_u64(struct load_random *r) {
-    uint64_t z = (r->state += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
+    return splitmix_next(&r->state);
 }
 
 static inline double load_random_unit(struct load_random *r) { /* (0, 1] */
-    return ((double)(load_random_u64(r) >> 11) + 1) * 0x1p-53;
+    return splitmix_unit(&r->state) + 0x1p-53;
 }
 
 static inline double load_random_exp(struct load_random *r) { /* mean 1 */
