@@ -5,17 +5,16 @@
 #include <string.h>
 #include "common/base/budget.h"
 #include "common/base/clock.h"
-#include "common/base/log.h"
 #include "common/net/http_client.h"
 #include "coordinator/alarms.h"
+#include "coordinator/send_again.h"
 #include "proto/json.h"
 
 struct alarm_send {
     struct alarm_send_opts o;
     struct http_call *call;
     uint64_t next; /* number of the one to be sent, or under way */
-    uint64_t not_before_ms;
-    unsigned wait_ms; /* before the next try; 0: the last one was taken */
+    struct send_again again;
 };
 
 enum err alarm_send_create(struct alarm_send **out, const struct alarm_send_opts *o) {
@@ -23,6 +22,10 @@ enum err alarm_send_create(struct alarm_send **out, const struct alarm_send_opts
     *out = s;
     if (s == NULL) return ERR_NO_MEMORY;
     s->o = *o;
+    s->again = (struct send_again){.area = "alarm",
+                                   .url = o->url,
+                                   .first_ms = ALARM_AGAIN_MS,
+                                   .longest_ms = ALARM_AGAIN_MS_MAX};
     s->next = alarms_count(o->alarms);
     return ERR_OK;
 }
@@ -35,32 +38,16 @@ void alarm_send_destroy(struct alarm_send **sp) {
 
 static void send_next(struct alarm_send *s, uint64_t now_ms);
 
-static void try_again(struct alarm_send *s, const struct http_result *r) {
-    if (s->wait_ms == 0) /* once for a receiver that is away */
-        log_warn("alarm", "event=not_taken url=%s err=%s status=%d detail=\"%s\"", s->o.url,
-                 err_name(r->err), r->status, r->detail != NULL ? r->detail : "");
-    s->wait_ms = s->wait_ms == 0                       ? ALARM_AGAIN_MS
-                 : s->wait_ms * 2 < ALARM_AGAIN_MS_MAX ? s->wait_ms * 2
-                                                       : ALARM_AGAIN_MS_MAX;
-    s->not_before_ms = clock_ms() + s->wait_ms;
-}
-
 static void on_done(void *arg, const struct http_result *r) {
     struct alarm_send *s = arg;
     s->call = NULL;
     if (r->status < 200 || r->status == 408 || r->status == 429 || r->status >= 500) {
-        try_again(s, r);
+        send_again_later(&s->again, r);
         return;
     }
-    if (r->status < 200 || r->status >= 300) {
-        log_warn("alarm", "event=refused url=%s status=%d", s->o.url, r->status);
-        budget_refused(s->o.budget, BUDGET_ALARMS);
-    } else if (s->wait_ms > 0) {
-        log_info("alarm", "event=taken_again url=%s", s->o.url);
-    }
+    if (r->status >= 300) budget_refused(s->o.budget, BUDGET_ALARMS);
+    send_again_done(&s->again, r, 0);
     s->next++;
-    s->wait_ms = 0;
-    s->not_before_ms = 0;
     send_next(s, clock_ms());
 }
 
@@ -74,7 +61,7 @@ static void skip_lost(struct alarm_send *s) {
 
 static void send_next(struct alarm_send *s, uint64_t now_ms) {
     static const char *const headers[] = {"Content-Type: application/json", NULL};
-    if (s->call != NULL || now_ms < s->not_before_ms) return;
+    if (s->call != NULL || now_ms < s->again.not_before_ms) return;
     skip_lost(s);
     if (s->next == alarms_count(s->o.alarms)) return;
     struct json_value *arr = json_new_arr(); /* with one object */
@@ -94,7 +81,7 @@ static void send_next(struct alarm_send *s, uint64_t now_ms) {
                                      .arg = s};
     const enum err e = body != NULL ? http_client_call(s->o.client, &o, &s->call) : ERR_NO_MEMORY;
     json_put(arr);
-    if (e != ERR_OK) try_again(s, &(struct http_result){.err = e});
+    if (e != ERR_OK) send_again_later(&s->again, &(struct http_result){.err = e});
 }
 
 void alarm_send_tick(struct alarm_send *s, uint64_t now_ms) {
@@ -102,5 +89,5 @@ void alarm_send_tick(struct alarm_send *s, uint64_t now_ms) {
 }
 
 uint64_t alarm_send_due_ms(const struct alarm_send *s) {
-    return s->call != NULL ? UINT64_MAX : s->not_before_ms;
+    return s->call != NULL ? UINT64_MAX : s->again.not_before_ms;
 }

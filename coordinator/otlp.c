@@ -8,10 +8,10 @@
 #include <sys/random.h>
 #include "common/base/budget.h"
 #include "common/base/clock.h"
-#include "common/base/log.h"
 #include "common/base/splitmix.h"
 #include "common/net/http_client.h"
 #include "coordinator/otlp_priv.h"
+#include "coordinator/send_again.h"
 
 enum {
     AGAIN_MS = 1000,
@@ -26,9 +26,8 @@ struct otlp {
     struct http_call *call;
     struct buf waiting, sent;   /* spans, with commas between them; a whole body */
     uint64_t n_waiting, n_sent; /* requests in them */
-    uint64_t not_before_ms;
-    unsigned wait_ms; /* before the next try; 0: the last one was taken */
-    uint64_t random;  /* of span ids: unique, no secret */
+    struct send_again again;
+    uint64_t random; /* of span ids: unique, no secret */
     char lines[HEADERS_MAX][HEADER_BYTES];
     const char *headers[HEADERS_MAX + 2];
 };
@@ -80,6 +79,8 @@ enum err otlp_create(struct otlp **out, const struct otlp_opts *opts, struct err
     struct otlp *o = calloc(1, sizeof(*o));
     if (o == NULL) return err_set(eb, ERR_NO_MEMORY, "no memory for traces");
     o->o = *opts;
+    o->again = (struct send_again){
+        .area = "otlp", .url = opts->url, .first_ms = AGAIN_MS, .longest_ms = AGAIN_MS_MAX};
     if (getrandom(&o->random, sizeof(o->random), 0) != (ssize_t)sizeof(o->random))
         o->random = clock_unix_us();
     enum err e = take_headers(o, eb);
@@ -145,16 +146,6 @@ void otlp_request(struct otlp *o, const struct otlp_place *at, const struct rece
 
 /* ---- sending */
 
-static void try_again(struct otlp *o, const struct http_result *r) {
-    if (o->wait_ms == 0)
-        log_warn("otlp", "event=not_taken url=%s err=%s status=%d detail=\"%s\"", o->o.url,
-                 err_name(r->err), r->status, r->detail != NULL ? r->detail : "");
-    o->wait_ms = o->wait_ms == 0                 ? AGAIN_MS
-                 : o->wait_ms * 2 < AGAIN_MS_MAX ? o->wait_ms * 2
-                                                 : AGAIN_MS_MAX;
-    o->not_before_ms = clock_ms() + o->wait_ms;
-}
-
 static bool may_help_later(const struct http_result *r) {
     return r->err != ERR_OK || r->status == 429 || (r->status >= 502 && r->status <= 504);
 }
@@ -163,19 +154,12 @@ static void on_done(void *arg, const struct http_result *r) {
     struct otlp *o = arg;
     o->call = NULL;
     if (may_help_later(r)) {
-        try_again(o, r);
+        send_again_later(&o->again, r);
         return;
     }
-    if (r->status < 200 || r->status >= 300) {
-        log_warn("otlp", "event=refused url=%s status=%d requests=%llu", o->o.url, r->status,
-                 (unsigned long long)o->n_sent);
-        drop(o, o->n_sent);
-    } else if (o->wait_ms > 0) {
-        log_info("otlp", "event=taken_again url=%s", o->o.url);
-    }
+    if (r->status < 200 || r->status >= 300) drop(o, o->n_sent);
+    send_again_done(&o->again, r, clock_ms() + OTLP_EVERY_MS);
     buf_clear(&o->sent);
-    o->wait_ms = 0;
-    o->not_before_ms = clock_ms() + OTLP_EVERY_MS;
 }
 
 /* A body of what waits; false: no memory, and what waits is dropped. */
@@ -193,7 +177,7 @@ static bool make_body(struct otlp *o) {
 }
 
 static void send_some(struct otlp *o, uint64_t now_ms) {
-    if (o->call != NULL || now_ms < o->not_before_ms) return;
+    if (o->call != NULL || now_ms < o->again.not_before_ms) return;
     if (o->sent.len == 0 && (o->waiting.len == 0 || !make_body(o))) return;
     const struct http_call_opts call = {.method = "POST",
                                         .url = o->o.url,
@@ -208,7 +192,7 @@ static void send_some(struct otlp *o, uint64_t now_ms) {
                                         .on_done = on_done,
                                         .arg = o};
     const enum err e = http_client_call(o->o.client, &call, &o->call);
-    if (e != ERR_OK) try_again(o, &(struct http_result){.err = e});
+    if (e != ERR_OK) send_again_later(&o->again, &(struct http_result){.err = e});
 }
 
 void otlp_tick(struct otlp *o, uint64_t now_ms) {
