@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "proto/crc32c.h"
-#include "proto/role_msg.h"
 
 enum { KV_KEY_BYTES_MIN = 4 + 1 + 4 + 4, KV_RANGE_BYTES = 12 };
 enum { HEAD_TYPE_AT = 5, HEAD_LENGTH_AT = 8, HEAD_SEQ_AT = 12 };
@@ -44,9 +43,9 @@ const char *kv_type_name(enum kv_type t) {
 static const char *const code_texts[KV_LINK_CODE_COUNT] = {
     [KV_LINK_OK] = "ok",
     [KV_LINK_VERSION] = "protocol version differs",
-    [KV_LINK_MODEL] = "model hash differs",
+    [KV_LINK_MODEL] = "the model differs",
     [KV_LINK_SHARDS] = "shape of the KV differs",
-    [KV_LINK_DTYPE] = "KV dtype differs",
+    [KV_LINK_DTYPE] = "type of KV or weights differs",
     [KV_LINK_BLOCK] = "block size differs",
     [KV_LINK_TOKENIZER] = "tokenizer hash differs",
     [KV_LINK_ROLE] = "roles do not fit",
@@ -237,6 +236,8 @@ void kv_hello_pack(struct wr *w, const struct kv_hello *m) {
     wr_u32(w, m->protocol); /* first: a later version can still be told apart and named */
     wr_u32(w, m->instance_id);
     wr_u8(w, m->role);
+    wr_u8(w, m->may_differ);
+    wr_bytes(w, m->conf_hash, sizeof(m->conf_hash));
     wr_bytes(w, m->model_hash, sizeof(m->model_hash));
     wr_bytes(w, m->tokenizer_hash, sizeof(m->tokenizer_hash));
     wr_u32(w, m->n_layers);
@@ -255,6 +256,8 @@ enum err kv_hello_unpack(struct rd *r, struct kv_hello *m) {
     rd_u32(r, &m->protocol);
     rd_u32(r, &m->instance_id);
     rd_u8(r, &m->role);
+    rd_u8(r, &m->may_differ);
+    rd_copy(r, m->conf_hash, sizeof(m->conf_hash));
     rd_copy(r, m->model_hash, sizeof(m->model_hash));
     rd_copy(r, m->tokenizer_hash, sizeof(m->tokenizer_hash));
     rd_u32(r, &m->n_layers);
@@ -634,87 +637,4 @@ enum err kv_release_unpack(struct rd *r, struct kv_release *m) {
     rd_cstr(r, m->text, sizeof(m->text));
     if (!rd_done(r) || m->reason >= KV_RELEASE_COUNT) return ERR_BAD_FRAME;
     return ERR_OK;
-}
-
-/* ---- do two sides fit? Both log the text of the one that found out, so it names instances. */
-
-static enum kv_link_code hash_differs(enum kv_link_code code, const char *what,
-                                      const struct kv_hello *a, const uint8_t *hash_a,
-                                      const struct kv_hello *b, const uint8_t *hash_b, char *text) {
-    char hex[2][17];
-    for (int i = 0; i < 8; i++) { /* enough to tell two models apart when reading a log */
-        snprintf(hex[0] + 2 * i, 3, "%02x", hash_a[i]);
-        snprintf(hex[1] + 2 * i, 3, "%02x", hash_b[i]);
-    }
-    snprintf(text, KV_TEXT_BYTES_MAX + 1, "%s: instance %u has %s, instance %u has %s", what,
-             a->instance_id, hex[0], b->instance_id, hex[1]);
-    return code;
-}
-
-static enum kv_link_code name_differs(enum kv_link_code code, const char *what,
-                                      const struct kv_hello *a, const char *name_a,
-                                      const struct kv_hello *b, const char *name_b, char *text) {
-    snprintf(text, KV_TEXT_BYTES_MAX + 1, "%s: instance %u has %s, instance %u has %s", what,
-             a->instance_id, name_a, b->instance_id, name_b);
-    return code;
-}
-
-static enum kv_link_code number_differs(enum kv_link_code code, const char *what,
-                                        const struct kv_hello *a, uint32_t value_a,
-                                        const struct kv_hello *b, uint32_t value_b, char *text) {
-    snprintf(text, KV_TEXT_BYTES_MAX + 1, "%s: instance %u has %u, instance %u has %u", what,
-             a->instance_id, value_a, b->instance_id, value_b);
-    return code;
-}
-
-/* Whether a can prefill for b. */
-static bool hands_over(unsigned a, unsigned b) {
-    return (a == ROLE_PREFILL || a == ROLE_FLEX) && (b == ROLE_DECODE || b == ROLE_FLEX);
-}
-
-enum kv_link_code kv_hello_compare(const struct kv_hello *a, const struct kv_hello *b,
-                                   char text[KV_TEXT_BYTES_MAX + 1]) {
-    text[0] = '\0';
-    if (a->protocol != b->protocol) {
-        return number_differs(KV_LINK_VERSION, "protocol version", a, a->protocol, b, b->protocol,
-                              text);
-    }
-    if (!hands_over(a->role, b->role) && !hands_over(b->role, a->role)) {
-        snprintf(text, KV_TEXT_BYTES_MAX + 1, "role: instance %u has %s, instance %u has %s",
-                 a->instance_id, inst_role_name(a->role), b->instance_id,
-                 b->role <= ROLE_MIXED ? inst_role_name(b->role) : "unknown");
-        return KV_LINK_ROLE;
-    }
-    if (memcmp(a->model_hash, b->model_hash, sizeof(a->model_hash)) != 0) {
-        return hash_differs(KV_LINK_MODEL, "model hash", a, a->model_hash, b, b->model_hash, text);
-    }
-    const struct {
-        const char *what;
-        uint32_t value_a, value_b;
-        enum kv_link_code code;
-    } rows[] = {
-        {"shards", a->n_shards, b->n_shards, KV_LINK_SHARDS},
-        {"layers", a->n_layers, b->n_layers, KV_LINK_SHARDS},
-        {"KV heads", a->n_kv_heads, b->n_kv_heads, KV_LINK_SHARDS},
-        {"head size", a->head_dim, b->head_dim, KV_LINK_SHARDS},
-        {"block tokens", a->block_tokens, b->block_tokens, KV_LINK_BLOCK},
-    };
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        if (rows[i].value_a != rows[i].value_b) {
-            return number_differs(rows[i].code, rows[i].what, a, rows[i].value_a, b,
-                                  rows[i].value_b, text);
-        }
-    }
-    if (strcmp(a->kv_dtype, b->kv_dtype) != 0) {
-        return name_differs(KV_LINK_DTYPE, "KV dtype", a, a->kv_dtype, b, b->kv_dtype, text);
-    }
-    if (strcmp(a->weight_dtype, b->weight_dtype) != 0) {
-        return name_differs(KV_LINK_DTYPE, "weight dtype", a, a->weight_dtype, b, b->weight_dtype,
-                            text);
-    }
-    if (memcmp(a->tokenizer_hash, b->tokenizer_hash, sizeof(a->tokenizer_hash)) != 0) {
-        return hash_differs(KV_LINK_TOKENIZER, "tokenizer hash", a, a->tokenizer_hash, b,
-                            b->tokenizer_hash, text);
-    }
-    return KV_LINK_OK;
 }

@@ -21,7 +21,7 @@
 
 enum {
     KV_MAGIC = 0x314b5642, /* "BVK1" */
-    KV_VERSION = 6,
+    KV_VERSION = 7,
     KV_HEAD_BYTES = 16,
     KV_CRC_BYTES = 4,
     KV_SEAL_BYTES = 16,
@@ -31,6 +31,7 @@ enum {
     KV_WANTED_MAX = 16384,    /* requests named in one heartbeat */
     KV_TLS_BYTES_MAX = 65536, /* of one flight of the handshake */
     KV_DTYPE_BYTES = 8,       /* room for the name of a type */
+    KV_HASH_BYTES = 32,
     KV_MESSAGE_BYTES_MAX = KV_HEAD_BYTES + KV_FRAME_BYTES_MAX + KV_SEAL_BYTES,
 };
 
@@ -132,9 +133,11 @@ struct kv_link_answer {
 };
 struct kv_hello {
     uint32_t instance_id;
-    uint8_t role;      /* enum inst_role of the sender */
-    uint32_t protocol; /* KV_VERSION */
-    uint8_t model_hash[32], tokenizer_hash[32];
+    uint8_t role;       /* enum inst_role of the sender */
+    uint32_t protocol;  /* KV_VERSION */
+    uint8_t may_differ; /* bits of enum kv_may_differ that the sender allows */
+    /* conf_hash: what the model is, without a weight of it; model_hash: that and its weights. */
+    uint8_t conf_hash[KV_HASH_BYTES], model_hash[KV_HASH_BYTES], tokenizer_hash[KV_HASH_BYTES];
     uint32_t n_layers, n_kv_heads, head_dim, block_tokens, n_shards;
     /* Names of types; the weights' too, for with others the same request gets other tokens. */
     char kv_dtype[KV_DTYPE_BYTES], weight_dtype[KV_DTYPE_BYTES];
@@ -282,10 +285,5 @@ enum err kv_tls_unpack(struct rd *r, const uint8_t **bytes, size_t *n); /* point
 void kv_heartbeat_free(struct kv_heartbeat *m);
 void kv_commit_free(struct kv_commit *m);
 void kv_pull_free(struct kv_pull *m);
-
-/* Compares what two sides say of themselves. KV_LINK_OK, or the first thing that differs, named
- * with both values in text. */
-enum kv_link_code kv_hello_compare(const struct kv_hello *mine, const struct kv_hello *theirs,
-                                   char text[KV_TEXT_BYTES_MAX + 1]);
 
 #endif

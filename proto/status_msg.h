@@ -33,7 +33,7 @@ struct link_status {
     bool ok;
     char text[160]; /* "ok", "failed : 11", "failed : pull kv failed." */
     char server_ip[16];
-    char detail[256];     /* why it failed, in words; "" when there is nothing to say */
+    char detail[256]; /* why it failed, or what differs by leave; "" when there is nothing to say */
     uint64_t bytes_per_s; /* what was sent over it lately had ("bytesPerSecond"); 0: nothing yet */
 };
 /* A LoRA adapter that requests may name. */

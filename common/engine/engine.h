@@ -153,7 +153,9 @@ struct model_info {
     uint64_t n_params, weight_bytes;
     uint64_t n_params_active;    /* that one token is computed with */
     int n_experts, experts_used; /* of a layer; 0: none */
-    uint8_t hash[32];      /* over config and tensors: names the model in the KV link's hello */
+    /* Of the KV link's hello: over the config alone (model_conf_hash()), and over config and
+     * tensors as in the files. */
+    uint8_t conf_hash[32], hash[32];
     char kernels[16];      /* the chosen kernel set */
     char weights_from[16]; /* "memory": packed at this start; "packed to cache"; "cache": a file */
     /* generation_config.json; the _set flags say which members exist */

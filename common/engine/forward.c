@@ -297,7 +297,8 @@ static enum err open_parts(struct forward *f, const struct engine_opts *o, struc
     if (f->conf.encoder && f->rows_max < seq_tokens_max) f->rows_max = seq_tokens_max;
     if ((e = make_scratch(f, seq_tokens_max, eb)) != ERR_OK) return e;
     fill_info(f, o);
-    return ERR_OK;
+    e = model_conf_hash(&f->conf, f->info.conf_hash);
+    return e == ERR_OK ? e : err_set(eb, e, "no memory to hash the model");
 }
 
 enum err forward_open(struct forward **out, const struct engine_opts *opts, int rows_max,

@@ -237,7 +237,7 @@ static enum err read_all(struct reading *r, const char *config, size_t n_config,
     if ((e = sort_tensors(r, eb)) != ERR_OK) return e;
     if ((e = check_pairs(r, &values_max, eb)) != ERR_OK) return e;
     if ((e = reserve(r, values_max, eb)) != ERR_OK) return e;
-    hash_add(r, r->base->hash, sizeof(r->base->hash));
+    hash_add(r, r->base->conf_hash, sizeof(r->base->conf_hash));
     if ((e = load_pairs(r, eb)) != ERR_OK) return e;
     return EVP_DigestFinal_ex(r->hash, r->lora->hash, NULL) == 1
                ? ERR_OK

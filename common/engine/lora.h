@@ -7,8 +7,9 @@
  * holds must be exactly what the config speaks of; a GGUF file says itself which layers it changes:
  * a tensor nobody asked for is refused as a missing one is.
  *
- * Identity: `hash` is SHA-256 over the base model's hash and, per adapted layer, scale, types,
- * shapes and bytes. Two instances that agree on it compute the same.
+ * Identity: `hash` is SHA-256 over the base model's conf_hash and, per adapted layer, scale, types,
+ * shapes and bytes. Two instances of the same weights that agree on it compute the same; of those
+ * of others, which link where they may (proto/kv_fit.h), an adapter has the same hash too.
  *
  * Ownership: reference counted; immutable after lora_open(). Thread: any; lora_open() takes
  * seconds for a large adapter. */

@@ -4,7 +4,9 @@
 #include "common/engine/model_conf.h"
 
 #include <math.h>
+#include <openssl/sha.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "common/engine/model_conf_gguf.h"
 #include "common/engine/model_conf_read.h"
@@ -455,7 +457,7 @@ static int rope_line(char *line, int room, const char *name, const struct rope_c
     return at;
 }
 
-int model_conf_line(const struct model_conf *c, char line[MODEL_CONF_LINE_BYTES]) {
+static int line_of(const struct model_conf *c, int map, char line[MODEL_CONF_LINE_BYTES]) {
     int at = snprintf(
         line, MODEL_CONF_LINE_BYTES,
         "baton-model-2 layers=%d heads=%d kv_heads=%d head_dim=%d hidden=%d "
@@ -464,7 +466,7 @@ int model_conf_line(const struct model_conf *c, char line[MODEL_CONF_LINE_BYTES]
         "score=%d,%d,%d,%d,%d,%d,%d qkv_bias=%d o_bias=%d mlp_bias=%d qk_norm=%d tied=%d "
         "no_head=%d scale=%.9g,%.9g,%.9g,%.9g cap=%.9g,%.9g alibi=%d unit_head=%d turns=%d,%d,%d",
         c->n_layers, c->n_heads, c->n_kv_heads, c->head_dim, c->hidden, c->intermediate,
-        c->vocab_size, (double)c->norm_eps, (int)c->map, (int)c->norm, c->norm_bias, (int)c->norms,
+        c->vocab_size, (double)c->norm_eps, map, (int)c->norm, c->norm_bias, (int)c->norms,
         c->embed_norm, (int)c->act, c->gated, c->encoder, c->n_positions, c->first_position,
         c->n_token_types, c->score.n_labels, c->score.dense, c->score.norm, c->score.dense_bias,
         c->score.out_bias, (int)c->score.act, (int)c->score.pooling, c->qkv_bias, c->o_bias,
@@ -505,4 +507,16 @@ int model_conf_line(const struct model_conf *c, char line[MODEL_CONF_LINE_BYTES]
         at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), "%d%s%s,",
                        (int)c->window[i], c->still[i] ? "s" : "", c->mixed[i] ? "e" : "");
     return at;
+}
+
+int model_conf_line(const struct model_conf *c, char line[MODEL_CONF_LINE_BYTES]) {
+    return line_of(c, (int)c->map, line);
+}
+
+enum err model_conf_hash(const struct model_conf *c, uint8_t hash[32]) {
+    char *line = malloc(MODEL_CONF_LINE_BYTES);
+    if (line == NULL) return ERR_NO_MEMORY;
+    SHA256((const uint8_t *)line, (size_t)line_of(c, 0, line), hash);
+    free(line);
+    return ERR_OK;
 }

@@ -219,5 +219,8 @@ enum err model_conf_read(struct model_conf *out, const char *path, struct errbuf
  * Returns its length, terminated; always fits MODEL_CONF_LINE_BYTES. */
 enum { MODEL_CONF_LINE_BYTES = 32768 };
 int model_conf_line(const struct model_conf *c, char line[MODEL_CONF_LINE_BYTES]);
+/* SHA-256 of that line, but for how the tensors are called, which files of other formats have
+ * otherwise: what the model is, without a weight of it. ERR_NO_MEMORY. */
+enum err model_conf_hash(const struct model_conf *c, uint8_t hash[32]);
 
 #endif

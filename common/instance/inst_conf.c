@@ -141,6 +141,9 @@ static const struct conf_key keys[] = {
     WORD(weight_dtype, X "weightDtype", "auto|bf16|f32|int8|int4", "auto",
          "type the weights are kept in"),
     WORD(kv_dtype, X "kvDtype", "bf16|f32|int8", "bf16", "type the KV blocks are kept in"),
+    BOOL(allow_mixed_weight_dtype, X "allowMixedWeightDtype", "false",
+         "links with peers of the same model whose weights have another type or other values, if "
+         "they allow it too"),
     WORD(kernels, X "kernels", "auto|ref|avx2|avx512|avx512vnni|avx512bf16|amx|openblas", "auto",
          "instruction set of the kernels; auto asks the CPU"),
     INT(compute_threads, X "computeThreads", 0, 1024, "0", "threads that compute; 0: one a core"),

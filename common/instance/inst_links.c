@@ -26,6 +26,7 @@ enum err inst_links_open(struct instance *in, struct errbuf *eb) {
     kv_plane_opts_default(&o);
     kv_plane_opts_of_engine(&o, worker_engine(in->worker));
     memcpy(o.tokenizer_hash, tokenizer_hash(in->tokenizer), sizeof(o.tokenizer_hash));
+    if (c->allow_mixed_weight_dtype) o.may_differ |= KV_MAY_WEIGHTS;
     o.loop = in->loop;
     o.bind_ip = c->ip;
     o.port = (uint16_t)c->inter_comm_port;

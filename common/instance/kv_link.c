@@ -44,6 +44,7 @@ static void my_hello(const struct kv_plane *kp, uint64_t ticket, struct kv_hello
     *h = (struct kv_hello){
         .instance_id = kp->io_self_id,
         .role = (uint8_t)role_of(kp->io_can),
+        .may_differ = kp->o.may_differ,
         .protocol = KV_VERSION,
         .n_layers = kp->o.n_layers,
         .n_kv_heads = kp->o.n_kv_heads,
@@ -56,6 +57,7 @@ static void my_hello(const struct kv_plane *kp, uint64_t ticket, struct kv_hello
     };
     snprintf(h->kv_dtype, sizeof(h->kv_dtype), "%s", dtype_name(kp->o.kv_dtype));
     snprintf(h->weight_dtype, sizeof(h->weight_dtype), "%s", dtype_name(kp->o.weight_dtype));
+    memcpy(h->conf_hash, kp->o.conf_hash, sizeof(h->conf_hash));
     memcpy(h->model_hash, kp->o.model_hash, sizeof(h->model_hash));
     memcpy(h->tokenizer_hash, kp->o.tokenizer_hash, sizeof(h->tokenizer_hash));
 }
@@ -139,7 +141,7 @@ static void link_up(struct kv_plane *kp, struct kv_link *l) {
     l->beat_ms = now;
     l->backoff_ms = kp->o.backoff_ms;
     l->up = true;
-    tell(kp, l, true, "", "ok");
+    tell(kp, l, true, "", l->differs);
 }
 
 /* ---- commands */
@@ -195,7 +197,7 @@ void kv_link_command(struct kv_plane *kp, const struct kv_link_cmd *c) {
     case KV_CMD_RETRY:
         if (l == NULL) break;
         if (l->up) {
-            tell(kp, l, true, "", "ok"); /* it came up before the command was here */
+            tell(kp, l, true, "", l->differs); /* it came up before the command was here */
         } else {
             restart_series(kp, l);
         }
@@ -293,7 +295,7 @@ static void on_hello(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f)
         return;
     }
     my_hello(kp, bound ? 0 : theirs.ticket, &mine);
-    enum kv_link_code code = kv_hello_compare(&mine, &theirs, text);
+    enum kv_link_code code = kv_fit(&mine, &theirs, text);
     if (code == KV_LINK_OK && l->id != 0 && theirs.instance_id != l->id) {
         code = KV_LINK_NOT_WANTED;
         snprintf(text, sizeof(text), "instance id: wanted %u, got %u", l->id, theirs.instance_id);
@@ -302,6 +304,7 @@ static void on_hello(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f)
         refuse_fresh(kp, l, code, text);
         return;
     }
+    snprintf(l->differs, sizeof(l->differs), "%s", text);
     l->fresh->ticket = 0; /* good once */
     l->fresh->window_bytes = theirs.window_bytes;
     if (bound) {

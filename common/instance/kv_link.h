@@ -168,6 +168,7 @@ struct kv_link { /* one wanted peer */
     struct kv_pipe *fresh;  /* in hello */
     struct silence silence; /* of the peer */
     uint64_t beat_ms;
+    char differs[KV_TEXT_BYTES_MAX + 1];  /* between the two, by leave of both */
     uint64_t window_bytes;                /* what the peer lets come */
     uint64_t sent_bytes, acked_bytes;     /* P: of data frames */
     uint64_t taken_bytes, credited_bytes; /* D */

@@ -49,6 +49,7 @@ static void engine_load(const void *memory, uint64_t *free_blocks, uint32_t *que
 
 void kv_plane_opts_of_engine(struct kv_plane_opts *o, const struct engine *e) {
     const struct model_info *m = engine_model(e);
+    memcpy(o->conf_hash, m->conf_hash, sizeof(o->conf_hash));
     memcpy(o->model_hash, m->hash, sizeof(o->model_hash));
     o->n_layers = (uint32_t)m->n_layers;
     o->n_kv_heads = (uint32_t)m->n_kv_heads;
@@ -161,7 +162,7 @@ static void peer_state(struct kv_peer *p, bool up, bool failed, const char *code
         snprintf(p->full, sizeof(p->full), "%s: %s", p->text, why);
     } else {
         snprintf(p->text, sizeof(p->text), "%s", up ? "ok" : "linking");
-        snprintf(p->full, sizeof(p->full), "%s", p->text);
+        snprintf(p->full, sizeof(p->full), "%s%s%s", p->text, why[0] != '\0' ? ": " : "", why);
     }
 }
 
@@ -263,7 +264,7 @@ size_t kv_plane_links(const struct kv_plane *kp, struct link_status **links) {
         snprintf(s->text, sizeof(s->text), "%s", p->text);
         snprintf(s->server_ip, sizeof(s->server_ip), "%s", p->ip);
         s->bytes_per_s = (uint64_t)p->bytes_per_s;
-        const char *why = p->up ? NULL : strstr(p->full + strlen("failed : "), ": ");
+        const char *why = strstr(p->full + (p->up ? 0 : strlen("failed : ")), ": ");
         if (why != NULL) snprintf(s->detail, sizeof(s->detail), "%s", why + 2);
     }
     return n;

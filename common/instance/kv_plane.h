@@ -14,6 +14,7 @@
 
 #include "common/engine/engine.h"
 #include "common/net/loop.h"
+#include "proto/kv_fit.h"
 #include "proto/kv_frame.h"
 #include "proto/role_msg.h"
 #include "proto/status_msg.h"
@@ -32,9 +33,10 @@ struct kv_plane_opts {
                               transfer; NULL: no limits */
 
     /* What must be the same on both sides of a link. */
-    uint8_t model_hash[32], tokenizer_hash[32];
+    uint8_t conf_hash[KV_HASH_BYTES], model_hash[KV_HASH_BYTES], tokenizer_hash[KV_HASH_BYTES];
     uint32_t n_layers, n_kv_heads, head_dim, block_tokens;
     enum dtype kv_dtype, weight_dtype;
+    uint8_t may_differ; /* but for these: bits of enum kv_may_differ */
 
     /* Where the blocks are: one layer of one block, block_bytes long. Any thread. */
     uint8_t *(*block)(const void *memory, int layer, int32_t block);

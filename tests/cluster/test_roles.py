@@ -406,7 +406,7 @@ def other_model(tmp_path_factory):
     return str(out)
 
 
-@pytest.mark.parametrize("what,extra", [("model hash", None), ("block tokens", {"BackendConfig": {"ScheduleConfig": {"cacheBlockSize": 32}}})])
+@pytest.mark.parametrize("what,extra", [("model configuration", None), ("block tokens", {"BackendConfig": {"ScheduleConfig": {"cacheBlockSize": 32}}})])
 def test_instances_that_do_not_fit_are_refused_at_hello(other_model, what, extra):
     """Both ends, readiness, the cluster status and batonctl name both values."""
     c = Cluster(1, 1, coord=IN_TURN)

@@ -281,7 +281,7 @@ static void tensors_are_checked(void **state) {
 
 static void the_hash_names_base_and_content(void **state) {
     struct model_info other = base;
-    other.hash[31] ^= 1;
+    other.conf_hash[31] ^= 1;
     const struct lora_spec s = {.rank = 4, .seed = 9}, t = {.rank = 4, .seed = 10};
     (void)state;
     struct lora *a = lora_of(&s, &base), *same = lora_of(&s, &base), *b = lora_of(&s, &other),

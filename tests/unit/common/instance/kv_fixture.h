@@ -123,6 +123,7 @@ static void UNUSED side_init(struct side *s, struct loop *loop, unsigned seed) {
     s->o.loop = loop;
     s->o.bind_ip = "127.0.0.1";
     s->o.tls = link_tls;
+    memset(s->o.conf_hash, 4, 32);
     memset(s->o.model_hash, 1, 32);
     memset(s->o.tokenizer_hash, 2, 32);
     s->o.n_layers = LAYERS;
@@ -460,6 +461,7 @@ static struct kv_hello UNUSED raw_hello(const struct side *like, enum inst_role 
     };
     snprintf(h.kv_dtype, sizeof(h.kv_dtype), "%s", dtype_name(like->o.kv_dtype));
     snprintf(h.weight_dtype, sizeof(h.weight_dtype), "%s", dtype_name(like->o.weight_dtype));
+    memcpy(h.conf_hash, like->o.conf_hash, 32);
     memcpy(h.model_hash, like->o.model_hash, 32);
     memcpy(h.tokenizer_hash, like->o.tokenizer_hash, 32);
     return h;

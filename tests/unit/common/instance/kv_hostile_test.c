@@ -507,7 +507,7 @@ static void noise_at_the_listener_is_ignored(void **state) {
     w.data[4] = KV_VERSION + 1;
     assert_true(raw_dial_says(raw_dial_from(&s.d, 0), w.data, w.len, &a));
     assert_int_equal(a.code, KV_LINK_VERSION);
-    assert_string_equal(a.text, "protocol version: mine 6, theirs 7");
+    assert_string_equal(a.text, "protocol version: mine 7, theirs 8");
     wr_free(&w);
     /* who is not wanted is told so, and the wanted one gets in */
     a = raw_ask(&s.d, 99, D_ID);

@@ -40,7 +40,8 @@ static void every_misfit_is_refused_with_both_values(void **state) {
             d.o.model_hash[0] = 0xee;
             expect_refusal(
                 *state, &p, &d, "failed : 2",
-                "model hash: instance 21 has ee01010101010101, instance 11 has 0101010101010101");
+                "model hash: instance 21 has ee01010101010101, instance 11 has 0101010101010101; "
+                "allowMixedWeightDtype is off in both");
             break;
         case 1:
             d.o.n_layers = LAYERS - 1;
@@ -64,8 +65,10 @@ static void every_misfit_is_refused_with_both_values(void **state) {
             break;
         case 5:
             d.o.weight_dtype = DTYPE_INT8;
+            p.o.may_differ = KV_MAY_WEIGHTS; /* one side alone does not suffice */
             expect_refusal(*state, &p, &d, "failed : 4",
-                           "weight dtype: instance 21 has int8, instance 11 has bf16");
+                           "weight dtype: instance 21 has int8, instance 11 has bf16; "
+                           "allowMixedWeightDtype is off in instance 21");
             break;
         case 6:
             d.o.block_tokens = 8;
@@ -80,6 +83,31 @@ static void every_misfit_is_refused_with_both_values(void **state) {
             break;
         }
     }
+}
+
+/* What both allow to differ is said of the link that stands. */
+static void weights_differ_by_leave_of_both(void **state) {
+    struct side p, d;
+    side_init(&p, *state, 1);
+    side_init(&d, *state, 2);
+    d.o.weight_dtype = DTYPE_INT8;
+    p.o.may_differ = d.o.may_differ = KV_MAY_WEIGHTS;
+    side_open(&p);
+    side_open(&d);
+    link_sides(&p, &d);
+    const struct side *sides[] = {&p, &d};
+    for (int i = 0; i < 2; i++) {
+        struct link_status *links;
+        assert_int_equal(kv_plane_links(sides[i]->kp, &links), 1);
+        assert_true(links[0].ok);
+        assert_string_equal(links[0].text, "ok");
+        assert_non_null(strstr(links[0].detail, "weight dtype: instance "));
+        assert_non_null(strstr(links[0].detail, "instance 11 has bf16"));
+        assert_non_null(strstr(links[0].detail, "instance 21 has int8"));
+        free(links);
+    }
+    side_close(&p);
+    side_close(&d);
 }
 
 static void two_of_one_role_do_not_link(void **state) {
@@ -473,6 +501,7 @@ int main(int argc, char **argv) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, loop_setup, loop_teardown)
     const struct CMUnitTest tests[] = {
         TEST(every_misfit_is_refused_with_both_values),
+        TEST(weights_differ_by_leave_of_both),
         TEST(two_of_one_role_do_not_link),
         TEST(a_wrong_id_is_refused),
         TEST(prefill_may_come_long_before_decode),
