@@ -66,8 +66,8 @@ static enum err read_file(struct buf *b, const char *path, struct errbuf *eb) {
     return ERR_OK;
 }
 
-/* Empty where instances register. */
-static enum err load_table(struct rank_table *t, const struct coordinator *co, struct errbuf *eb) {
+enum err controller_read_table(struct rank_table *t, const struct coordinator *co,
+                               struct errbuf *eb) {
     struct buf b = BUF_INIT;
     struct errbuf why = {0};
     char path[2 * COORD_PATH_BYTES];
@@ -86,7 +86,7 @@ static enum err load_table(struct rank_table *t, const struct coordinator *co, s
 
 enum err controller_check(const struct coordinator *co, struct errbuf *eb) {
     struct rank_table t;
-    const enum err e = load_table(&t, co, eb);
+    const enum err e = controller_read_table(&t, co, eb);
     if (e == ERR_OK) rank_table_free(&t);
     return e;
 }
@@ -94,7 +94,7 @@ enum err controller_check(const struct coordinator *co, struct errbuf *eb) {
 /* Reads the rank table and brings the registry in line with it. */
 static enum err read_table(struct coordinator *co, struct errbuf *eb) {
     struct rank_table t;
-    const enum err e = load_table(&t, co, eb);
+    const enum err e = controller_read_table(&t, co, eb);
     if (e != ERR_OK || co->conf.rank_table_path[0] == 0) return e;
     uint64_t now = clock_ms();
     for (struct inst *in = co->reg.first; in != NULL; in = in->next)
@@ -558,7 +558,7 @@ static void on_tick(void *arg) {
 /* What the process file says goes before what the rank table lists. */
 static enum err load_files(struct coordinator *co, struct errbuf *eb) {
     struct rank_table t;
-    const enum err e = load_table(&t, co, eb);
+    const enum err e = controller_read_table(&t, co, eb);
     if (e != ERR_OK) return e;
     cluster_files_load(co, co->conf.rank_table_path[0] != 0 ? &t : NULL);
     rank_table_free(&t);

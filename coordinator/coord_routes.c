@@ -16,6 +16,7 @@
 #include "common/net/router.h"
 #include "common/net/web_pages.h"
 #include "coordinator/console.h"
+#include "coordinator/coord_facts.h"
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/ha.h"
@@ -469,7 +470,8 @@ static const struct route routes[] = {
 };
 static const struct route *const tables[] = {
     routes,     mgmt_api_routes,     console_data_routes, web_console_routes,  web_chat_routes,
-    log_routes, openapi_docs_routes, grpc_file_routes,    grpc_reflect_routes, NULL,
+    log_routes, openapi_docs_routes, grpc_file_routes,    grpc_reflect_routes, coord_facts_routes,
+    NULL,
 };
 
 static void reply_error(void *arg, struct http_x *x, int status, const char *text) {

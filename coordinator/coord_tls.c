@@ -46,25 +46,36 @@ static bool path_of(char out[TLS_PATH_BYTES], const char *dir, const char *file)
     return n < TLS_PATH_BYTES;
 }
 
-static enum err open_block(struct coord_tls *t, const struct coord_conf *c, enum coord_block block,
-                           struct errbuf *eb) {
+enum err coord_tls_conf(struct tls_conf *o, const struct coord_conf *c, enum coord_block block,
+                        struct errbuf *eb) {
     const struct coord_tls_block *b = &c->tls[block];
-    struct tls_conf o = {.names = names[block], .verify_host = c->tls_verify_host};
-    bool fits = path_of(o.cert, c->dir, b->cert) && path_of(o.key, c->dir, b->key) &&
-                path_of(o.passwd, c->dir, b->passwd);
+    *o = (struct tls_conf){.names = names[block], .verify_host = c->tls_verify_host};
+    bool fits = path_of(o->cert, c->dir, b->cert) && path_of(o->key, c->dir, b->key) &&
+                path_of(o->passwd, c->dir, b->passwd);
     for (int i = 0; i < COORD_FILES_MAX && i < TLS_FILES_MAX; i++)
-        fits = fits && path_of(o.ca[i], c->dir, b->ca[i]) && path_of(o.crl[i], c->dir, b->crl[i]);
+        fits = fits && path_of(o->ca[i], c->dir, b->ca[i]) && path_of(o->crl[i], c->dir, b->crl[i]);
     for (int i = 0; block == BLOCK_CONTROLLER_SERVER && i < COORD_FILES_MAX && i < TLS_FILES_MAX;
          i++)
-        fits = fits && path_of(o.ca_limited[i], c->dir, c->register_ca[i]);
+        fits = fits && path_of(o->ca_limited[i], c->dir, c->register_ca[i]);
     if (!fits)
         return err_set(eb, ERR_BAD_CONFIG, "%s: a path of this block is longer than %d bytes",
                        names[block].cert, TLS_PATH_BYTES - 1);
     if (block == BLOCK_REQUEST_SERVER) {
-        o.allow_tls12 = strcmp(c->tls_min_version, "1.2") == 0;
-        o.client_cert_optional = strcmp(c->client_certificates, "optional") == 0;
+        o->allow_tls12 = strcmp(c->tls_min_version, "1.2") == 0;
+        o->client_cert_optional = strcmp(c->client_certificates, "optional") == 0;
     }
-    return tls_open(&t->block[block], &o, eb);
+    return ERR_OK;
+}
+
+const char *coord_block_name(enum coord_block block) {
+    return plane_names[block];
+}
+
+static enum err open_block(struct coord_tls *t, const struct coord_conf *c, enum coord_block block,
+                           struct errbuf *eb) {
+    struct tls_conf o;
+    const enum err e = coord_tls_conf(&o, c, block, eb);
+    return e == ERR_OK ? tls_open(&t->block[block], &o, eb) : e;
 }
 
 enum err coord_tls_open(struct coord_tls *t, const struct coord_conf *c, struct errbuf *eb) {

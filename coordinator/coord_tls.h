@@ -19,6 +19,10 @@ struct coord_tls {
  * file and rule, and nothing is open. */
 enum err coord_tls_open(struct coord_tls *t, const struct coord_conf *c, struct errbuf *eb);
 void coord_tls_close(struct coord_tls *t);
+/* The files of a block, and what series and facts call it ("user"). */
+enum err coord_tls_conf(struct tls_conf *o, const struct coord_conf *c, enum coord_block block,
+                        struct errbuf *eb);
+const char *coord_block_name(enum coord_block block);
 /* Gives the contexts to w, each with the name of its plane. */
 void coord_tls_watch(const struct coord_tls *t, struct cred_watch *w);
 

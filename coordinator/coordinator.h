@@ -39,10 +39,11 @@ struct coordinator {
     struct coord_conf conf;
     struct coord_tls tls;
     struct budget budget;
-    struct http_gate *gate;   /* of all listeners */
-    unsigned conns_max;       /* of the user plane */
-    struct api_keys *keys;    /* of the user plane; NULL: none are asked for */
-    struct cred_watch *creds; /* keeps tls and keys fresh */
+    struct http_gate *gate;      /* of all listeners */
+    unsigned conns_max;          /* of the user plane */
+    uint64_t descriptors_wanted; /* for these and everything else */
+    struct api_keys *keys;       /* of the user plane; NULL: none are asked for */
+    struct cred_watch *creds;    /* keeps tls and keys fresh */
     struct schedule_conf sched;
     struct loop *loop;
     struct http_client *client;
@@ -97,6 +98,10 @@ enum err controller_start(
 void controller_stop(struct coordinator *co);
 /* The same, for one that does not lead yet: reads the rank table and forgets it. */
 enum err controller_check(const struct coordinator *co, struct errbuf *eb);
+struct rank_table;
+/* The file as it is now, empty where instances register: rank_table_free(). */
+enum err controller_read_table(struct rank_table *t, const struct coordinator *co,
+                               struct errbuf *eb);
 /* It is there no more: all that is about it ends, and it with that. */
 void controller_forget(struct coordinator *co, struct inst *in);
 /* It is there, and has a role: opens its /dresult, to watch it and take in what it answers. */

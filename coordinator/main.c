@@ -22,6 +22,7 @@
 #include "coordinator/coord_metrics.h"
 #include "common/net/service.h"
 #include "coordinator/coordinator.h"
+#include "coordinator/coord_facts.h"
 #include "coordinator/ha.h"
 #include "coordinator/lora.h"
 #include "coordinator/recorder.h"
@@ -166,8 +167,7 @@ static unsigned conns_wanted(const struct coord_conf *c) {
 static enum err plan_descriptors(struct coordinator *co, struct errbuf *eb) {
     const struct coord_conf *c = &co->conf;
     unsigned requests = (unsigned)c->requests_max, conns = conns_wanted(c);
-    uint64_t want = (uint64_t)conns + requests + FDS_RESERVED, least = requests + FDS_RESERVED,
-             limit = fds_raise(want);
+    uint64_t least = requests + FDS_RESERVED, limit = fds_raise(co->descriptors_wanted);
     if (limit < least)
         return err_set(eb, ERR_BAD_CONFIG,
                        "coordinator.request_limit.max_requests %u needs %llu open files, the limit "
@@ -176,7 +176,8 @@ static enum err plan_descriptors(struct coordinator *co, struct errbuf *eb) {
     co->conns_max = fds_for_clients(limit, FDS_RESERVED, conns, requests);
     if (co->conns_max < conns)
         log_warn("start", "event=few_descriptors limit=%llu wanted=%llu connections=%u",
-                 (unsigned long long)limit, (unsigned long long)want, co->conns_max);
+                 (unsigned long long)limit, (unsigned long long)co->descriptors_wanted,
+                 co->conns_max);
     return ERR_OK;
 }
 
@@ -410,6 +411,9 @@ static int start(struct coordinator *co, const struct daemon_args *a) {
         fprintf(stderr, "coordinator: %s\n", eb.text);
         return 2;
     }
+    co->descriptors_wanted =
+        (uint64_t)conns_wanted(&co->conf) + (uint64_t)co->conf.requests_max + FDS_RESERVED;
+    if (a->what == DAEMON_FACTS) return coord_facts_print(co);
     if (open_files(co, &eb) != ERR_OK) {
         fprintf(stderr, "coordinator: %s%s%s\n", a->config != NULL ? a->config : "",
                 a->config != NULL ? ": " : "", eb.text);

@@ -58,8 +58,8 @@ static void unknown(struct daemon_args *a, const struct daemon_cli *cli, const c
 /* What a program does instead of running is its main()'s affair, as the first argument. */
 static bool is_for_main(const struct cli_option *o) {
     static const char *const ours[] = {"--config",       "--controller", "--check-config",
-                                       "--print-config", "--version",    "--help",
-                                       "--man"};
+                                       "--print-config", "--facts",      "--version",
+                                       "--help",         "--man"};
     for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
         if (strcmp(o->flag, ours[i]) == 0) return false;
     return true;
@@ -87,6 +87,7 @@ static bool own_option(struct daemon_args *a, const struct daemon_cli *cli, int 
     if (strcmp(o->flag, "--controller") == 0) a->controller = value;
     if (strcmp(o->flag, "--check-config") == 0) a->what = DAEMON_CHECK;
     if (strcmp(o->flag, "--print-config") == 0) a->what = DAEMON_PRINT;
+    if (strcmp(o->flag, "--facts") == 0) a->what = DAEMON_FACTS;
     if (strcmp(o->flag, "--version") == 0) a->what = DAEMON_VERSION;
     if (is_for_main(o)) {
         fprintf(stderr, "%s: %s must be the first argument\n", cli->name, o->flag);

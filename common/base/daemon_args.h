@@ -20,12 +20,15 @@ struct daemon_cli {
      "check all settings, print those in effect as a file, and end"},                              \
         {"--print-config", NULL, NULL,                                                             \
          "print the settings in effect, and where each value came from, and end"},                 \
+        {"--facts", NULL, NULL,                                                                    \
+         "print what GET /v1/facts would say, from configuration and files alone, and end "        \
+         "(batonctl doctor)"},                                                                     \
         {"--version", NULL, NULL, "what this program was built from and of"},                      \
         {"--man", NULL, NULL, "print the manual page, as roff"}, {                                 \
         "--help", "-h", NULL, "this text"                                                          \
     }
 
-enum daemon_do { DAEMON_RUN, DAEMON_CHECK, DAEMON_PRINT, DAEMON_VERSION, DAEMON_END };
+enum daemon_do { DAEMON_RUN, DAEMON_CHECK, DAEMON_PRINT, DAEMON_FACTS, DAEMON_VERSION, DAEMON_END };
 
 struct daemon_args {
     enum daemon_do what;

@@ -99,6 +99,8 @@ struct instance {
     int exit_status;
 };
 
+/* Descriptors for connections of the business plane and for everything else: instance.c. */
+uint64_t inst_descriptors_wanted(const struct inst_conf *c);
 void inst_stop_service(struct instance *in, struct http_x *x, bool force); /* inst_stop.c */
 void inst_stop_by_signal(struct instance *in);
 void inst_stop_fini(struct instance *in);

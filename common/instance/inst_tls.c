@@ -34,23 +34,23 @@ static bool path_of(char out[TLS_PATH_BYTES], const char *dir, const char *folde
     return n < TLS_PATH_BYTES;
 }
 
-static enum err open_plane(struct inst_tls *t, const struct inst_conf *c, enum inst_plane plane,
-                           struct errbuf *eb) {
+enum err inst_tls_conf(struct tls_conf *o, const struct inst_conf *c, enum inst_plane plane,
+                       struct errbuf *eb) {
     const struct inst_tls_block *b = &c->tls[plane];
-    struct tls_conf o = {.names = names[plane], .verify_host = c->tls_verify_host};
-    bool fits = path_of(o.cert, c->dir, "", b->cert) && path_of(o.key, c->dir, "", b->pk) &&
-                path_of(o.passwd, c->dir, "", b->pk_pwd);
+    *o = (struct tls_conf){.names = names[plane], .verify_host = c->tls_verify_host};
+    bool fits = path_of(o->cert, c->dir, "", b->cert) && path_of(o->key, c->dir, "", b->pk) &&
+                path_of(o->passwd, c->dir, "", b->pk_pwd);
     for (int i = 0; i < CONF_FILES_MAX && i < TLS_FILES_MAX; i++)
-        fits = fits && path_of(o.ca[i], c->dir, b->ca_path, b->ca_files[i]) &&
-               path_of(o.crl[i], c->dir, b->crl_path, b->crl_files[i]);
+        fits = fits && path_of(o->ca[i], c->dir, b->ca_path, b->ca_files[i]) &&
+               path_of(o->crl[i], c->dir, b->crl_path, b->crl_files[i]);
     if (!fits)
         return err_set(eb, ERR_BAD_CONFIG, "%s: a path of this block is longer than %d bytes",
                        names[plane].cert, TLS_PATH_BYTES - 1);
     if (plane == INST_PLANE_BUSINESS) {
-        o.allow_tls12 = strcmp(c->tls_min_version, "1.2") == 0;
-        o.client_cert_optional = strcmp(c->client_certificates, "optional") == 0;
+        o->allow_tls12 = strcmp(c->tls_min_version, "1.2") == 0;
+        o->client_cert_optional = strcmp(c->client_certificates, "optional") == 0;
     }
-    return tls_open(&t->plane[plane], &o, eb);
+    return ERR_OK;
 }
 
 bool inst_management_is_business(const struct inst_conf *c) {
@@ -65,19 +65,28 @@ bool inst_metrics_is_management(const struct inst_conf *c) {
     return c->management_port == c->metrics_port;
 }
 
+bool inst_tls_uses(const struct inst_conf *c, enum inst_plane plane) {
+    switch (plane) {
+    case INST_PLANE_BUSINESS: return c->https_enabled;
+    case INST_PLANE_MANAGEMENT: return c->https_enabled && !inst_management_is_business(c);
+    case INST_PLANE_METRICS:
+        return c->https_enabled && !inst_metrics_is_business(c) && !inst_metrics_is_management(c);
+    case INST_PLANE_REGISTER: return c->https_enabled && c->register_url[0] != 0;
+    case INST_PLANE_CLUSTER: return c->inter_comm_tls_enabled && strcmp(c->infer_mode, "dmi") == 0;
+    case INST_PLANE_COUNT: break;
+    }
+    return false;
+}
+
 enum err inst_tls_open(struct inst_tls *t, const struct inst_conf *c, struct errbuf *eb) {
     enum err e = ERR_OK;
     memset(t, 0, sizeof(*t));
-    if (c->https_enabled) {
-        e = open_plane(t, c, INST_PLANE_BUSINESS, eb);
-        if (e == ERR_OK && !inst_management_is_business(c))
-            e = open_plane(t, c, INST_PLANE_MANAGEMENT, eb);
-        if (e == ERR_OK && !inst_metrics_is_business(c) && !inst_metrics_is_management(c))
-            e = open_plane(t, c, INST_PLANE_METRICS, eb);
-        if (e == ERR_OK && c->register_url[0] != 0) e = open_plane(t, c, INST_PLANE_REGISTER, eb);
+    for (int i = 0; e == ERR_OK && i < INST_PLANE_COUNT; i++) {
+        struct tls_conf o;
+        if (!inst_tls_uses(c, (enum inst_plane)i)) continue;
+        e = inst_tls_conf(&o, c, (enum inst_plane)i, eb);
+        if (e == ERR_OK) e = tls_open(&t->plane[i], &o, eb);
     }
-    if (e == ERR_OK && c->inter_comm_tls_enabled && strcmp(c->infer_mode, "dmi") == 0)
-        e = open_plane(t, c, INST_PLANE_CLUSTER, eb);
     if (e != ERR_OK) inst_tls_close(t);
     return e;
 }
@@ -86,11 +95,16 @@ void inst_tls_close(struct inst_tls *t) {
     for (int i = 0; i < INST_PLANE_COUNT; i++) tls_close(&t->plane[i]);
 }
 
-void inst_tls_watch(const struct inst_tls *t, struct cred_watch *w) {
+const char *inst_plane_name(enum inst_plane plane) {
     static const char *const plane_names[INST_PLANE_COUNT] = {
         [INST_PLANE_BUSINESS] = "business", [INST_PLANE_MANAGEMENT] = "management",
         [INST_PLANE_METRICS] = "metrics",   [INST_PLANE_CLUSTER] = "cluster",
         [INST_PLANE_REGISTER] = "register",
     };
-    for (int i = 0; i < INST_PLANE_COUNT; i++) cred_watch_tls(w, plane_names[i], t->plane[i]);
+    return plane_names[plane];
+}
+
+void inst_tls_watch(const struct inst_tls *t, struct cred_watch *w) {
+    for (int i = 0; i < INST_PLANE_COUNT; i++)
+        cred_watch_tls(w, inst_plane_name((enum inst_plane)i), t->plane[i]);
 }

@@ -17,6 +17,11 @@ struct inst_tls {
  * nothing is open. */
 enum err inst_tls_open(struct inst_tls *t, const struct inst_conf *c, struct errbuf *eb);
 void inst_tls_close(struct inst_tls *t);
+/* Whether a plane has a context of its own, and the files it is made of. */
+bool inst_tls_uses(const struct inst_conf *c, enum inst_plane plane);
+enum err inst_tls_conf(struct tls_conf *o, const struct inst_conf *c, enum inst_plane plane,
+                       struct errbuf *eb);
+const char *inst_plane_name(enum inst_plane plane); /* "business" */
 /* Gives the contexts to w, each with the name of its plane. */
 void inst_tls_watch(const struct inst_tls *t, struct cred_watch *w);
 

@@ -15,6 +15,7 @@
 #include "common/instance/inst_links.h"
 #include "common/instance/inst_lora.h"
 #include "common/instance/inst_metrics.h"
+#include "common/instance/inst_facts.h"
 #include "common/instance/inst_inspect.h"
 #include "common/instance/inst_pack.h"
 #include "common/instance/inst_routes.h"
@@ -259,11 +260,18 @@ static enum service_state how_it_stands(void *arg, char text[SERVICE_TEXT_BYTES]
     return SERVICE_READY;
 }
 
+static unsigned conns_wanted(const struct inst_conf *c) {
+    return c->limits.conns > 0 ? (unsigned)c->limits.conns : 3 * (unsigned)c->link_num_max;
+}
+
+uint64_t inst_descriptors_wanted(const struct inst_conf *c) {
+    return (uint64_t)conns_wanted(c) + FDS_RESERVED;
+}
+
 /* Descriptors for the connections of the business plane, beside those of everything else. */
 static void plan_descriptors(struct instance *in) {
-    unsigned links = (unsigned)in->conf.link_num_max,
-             conns = in->conf.limits.conns > 0 ? (unsigned)in->conf.limits.conns : 3 * links;
-    uint64_t want = (uint64_t)conns + FDS_RESERVED, limit = fds_raise(want);
+    const unsigned conns = conns_wanted(&in->conf);
+    const uint64_t want = inst_descriptors_wanted(&in->conf), limit = fds_raise(want);
     in->conns_max = fds_for_clients(limit, FDS_RESERVED, conns, 0);
     if (in->conns_max == 0) in->conns_max = 1;
     if (in->conns_max < conns)
@@ -421,6 +429,7 @@ static int start(struct instance *in, const char *name, const struct daemon_args
         fprintf(stderr, "%s: %s\n", name, eb.text);
         return 2;
     }
+    if (a->what == DAEMON_FACTS) return inst_facts_print(in);
     if (open_files(in, &eb) != ERR_OK) {
         fprintf(stderr, "%s: %s%s%s\n", name, a->config != NULL ? a->config : "",
                 a->config != NULL ? ": " : "", eb.text);

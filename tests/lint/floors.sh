@@ -76,17 +76,19 @@ only '(cpuid|sys/syscall)\.h' "common/engine/kernels_cpu.c"
 
 # the system: sockets, descriptors, memory, signals
 only 'sys/epoll\.h' "common/net/loop.c"
-only '(sys/socket|netinet/(in|tcp))\.h' "common/net/sock_io.c common/net/http_server.c common/net/h1.c common/net/http_gate.c common/net/tls_session.c common/instance/bus.c common/instance/kv_listener.c common/net/service.c tools/ctl/ctl_serve.c"
+only '(sys/socket|netinet/(in|tcp))\.h' "common/net/sock_io.c common/net/http_server.c common/net/h1.c common/net/http_gate.c common/net/tls_session.c common/instance/bus.c common/instance/kv_listener.c common/net/service.c tools/ctl/ctl_serve.c tools/ctl/doctor_net.c"
 only 'sys/un\.h' "common/net/service.c"
 only 'netdb\.h' "coordinator/ha.c coordinator/discover.c"
 only 'linux/filter\.h' "common/instance/bus.c"
-only '(sys/eventfd|poll)\.h' "common/net/loop.c common/base/log.c common/instance/bus.c common/instance/kv_io.c common/instance/kv_plane.c"
+only 'sys/eventfd\.h' "common/net/loop.c common/base/log.c common/instance/bus.c common/instance/kv_io.c common/instance/kv_plane.c"
+only 'poll\.h' "common/net/loop.c common/base/log.c common/instance/bus.c common/instance/kv_io.c common/instance/kv_plane.c tools/ctl/doctor_net.c"
+only '(ifaddrs|sys/statvfs|sys/timex)\.h' "common/base/host_facts.c"
 only 'sys/mman\.h' "proto/json_tree.c common/base/heap.c common/base/file_map.c common/engine/mem.c common/engine/weights.c common/engine/weights_file.c common/engine/weights_cache.c"
 # programs that start others
 only '(sys/wait|sys/prctl)\.h' "tools/ctl/ctl_local.c tools/ctl/ctl_serve.c tools/ctl/ctl_upgrade.c"
 only 'signal\.h' "coordinator/main.c common/instance/instance.c common/base/log.c tools/ctl/ctl_local.c tools/ctl/ctl_serve.c"
-only 'sched\.h' "common/engine/cores.c common/engine/pool.c tools/ctl/ctl_serve.c"
-only 'dirent\.h' "common/net/kept_dir.c common/base/build.c common/base/gguf.c common/engine/cores.c common/instance/bus.c tools/ctl/ctl_local.c tools/ctl/ctl_serve.c"
+only 'sched\.h' "common/base/host_facts.c common/engine/cores.c common/engine/pool.c tools/ctl/ctl_serve.c"
+only 'dirent\.h' "common/base/host_facts.c common/net/kept_dir.c common/base/build.c common/base/gguf.c common/engine/cores.c common/instance/bus.c tools/ctl/ctl_local.c tools/ctl/ctl_serve.c"
 
 # A header that no row names is a library that came in unseen.
 for h in $(echo "$sources" | xargs grep -hoE '^ *#include <[^>]+>' | sed 's/.*<\(.*\)>/\1/' | sort -u | grep -vxE "$listed" || true); do

@@ -86,6 +86,9 @@ enum { CTL_BASE_BYTES = 160 };
 bool ctl_base_of(const struct ctl *c, const char *name, char base[CTL_BASE_BYTES]);
 /* Opens the connection's certificates where the URL is https. */
 bool ctl_open(struct ctl *c);
+bool ctl_open_certificates(struct ctl *c); /* whatever the URL is */
+/* The coordinator that is meant where nobody says which. */
+void ctl_choose_base(struct ctl *c);
 
 /* Members of what it says: "" and 0 where they are missing. */
 const char *ctl_str(const struct json_value *o, const char *key);
@@ -119,6 +122,7 @@ int ctl_cmd_watch(struct ctl *c);
 int ctl_cmd_top(struct ctl *c);
 int ctl_cmd_logs(struct ctl *c);
 int ctl_cmd_check(struct ctl *c);
+int ctl_cmd_doctor(struct ctl *c);
 int ctl_cmd_inspect(struct ctl *c);
 int ctl_cmd_quantize(struct ctl *c);
 int ctl_cmd_serve(struct ctl *c);
@@ -133,6 +137,12 @@ int ctl_usage(const struct ctl_command *command, FILE *to);
 /* The path of a program of ours, as it is called in the build folder or installed. False: neither
  * is there, and that was said. */
 bool ctl_program(const struct ctl *c, const char *name, char path[4096]);
+/* Runs argv; said has what it wrote to stderr, out what it wrote to stdout, the first megabytes of
+ * each (out NULL: that is thrown away). Returns its exit status, or -1. */
+int ctl_run_program(char *const argv[], struct buf *out, struct buf *said);
+/* What a configuration file is for, by what it says: "rank table", "instance", "coordinator". */
+const char *ctl_kind_of(const struct json_value *root);
+enum { CTL_FILE_BYTES_MAX = 10 << 20 };
 /* The folder of this user's running clusters; false: there is none, or it is not ours alone. */
 bool ctl_run_dir(char path[256], bool create);
 /* The youngest cluster that runs there: its folder and the members of its serve.json. NULL: none.

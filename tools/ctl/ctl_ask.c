@@ -113,6 +113,10 @@ int ctl_fail(const struct ctl *c, int status, const char *fmt, ...) {
 }
 
 bool ctl_open(struct ctl *c) {
+    return strncmp(c->base, "https://", 8) != 0 || ctl_open_certificates(c);
+}
+
+bool ctl_open_certificates(struct ctl *c) {
     struct tls_conf t = {
         .names = {.ca = "--ca", .cert = "--cert", .key = "--key", .passwd = "--pass"},
         .verify_host = true};
@@ -124,7 +128,7 @@ bool ctl_open(struct ctl *c) {
                  {"--key", "BATON_KEY", t.key},
                  {"--pass", "BATON_PASS", t.passwd}};
     struct errbuf eb = {0};
-    if (strncmp(c->base, "https://", 8) != 0 || c->tls != NULL) return true;
+    if (c->tls != NULL) return true;
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
         const char *v = ctl_option(c, files[i].flag);
         if (v == NULL) v = getenv(files[i].env);

@@ -13,7 +13,12 @@
 #include "proto/err.h"
 #include "tools/ctl/ctl.h"
 
-enum { SAID_BYTES_MAX = 8192, FILE_BYTES_MAX = 10 << 20, FOLLOW_MS = 200, LINES_MAX = 100000 };
+enum {
+    SAID_BYTES_MAX = 8192,
+    OUT_BYTES_MAX = 4 << 20,
+    FOLLOW_MS = 200,
+    LINES_MAX = 100000,
+};
 
 /* ---- programs */
 
@@ -67,16 +72,22 @@ int ctl_cmd_quantize(struct ctl *c) {
 
 /* ---- check */
 
-/* Runs argv, its stdout thrown away; said has what it wrote to stderr. Returns its exit status, or
- * -1. */
-static int run_quietly(char *const argv[], struct buf *said) {
+static void read_out(FILE *f, struct buf *out) {
+    char chunk[4096];
+    rewind(f);
+    for (size_t n; out->len < OUT_BYTES_MAX && (n = fread(chunk, 1, sizeof(chunk), f)) > 0;)
+        buf_append(out, chunk, n);
+}
+
+int ctl_run_program(char *const argv[], struct buf *out, struct buf *said) {
     int fds[2], status = -1;
     char chunk[512];
     if (pipe2(fds, O_CLOEXEC) != 0) return -1;
-    const pid_t pid = fork();
+    FILE *file = out != NULL ? tmpfile() : NULL; /* it waits for no reader, as a pipe would */
+    const pid_t pid = out != NULL && file == NULL ? -1 : fork();
     if (pid == 0) {
-        const int null = open("/dev/null", O_WRONLY);
-        dup2(null, STDOUT_FILENO);
+        const int to = file != NULL ? fileno(file) : open("/dev/null", O_WRONLY);
+        dup2(to, STDOUT_FILENO);
         dup2(fds[1], STDERR_FILENO);
         execv(argv[0], argv);
         _exit(127);
@@ -89,6 +100,8 @@ static int run_quietly(char *const argv[], struct buf *said) {
     }
     close(fds[0]);
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+    if (file != NULL && pid > 0) read_out(file, out);
+    if (file != NULL) fclose(file);
     return pid > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
@@ -97,8 +110,7 @@ static bool has(const struct json_value *root, const char *key) {
     return json_get(root, key, &v) == JSON_OK;
 }
 
-/* What a file is for, by what it says. */
-static const char *kind_of(const struct json_value *root) {
+const char *ctl_kind_of(const struct json_value *root) {
     if (has(root, "server_group_list")) return "rank table";
     if (has(root, "ServerConfig") || has(root, "BackendConfig") || has(root, "BatonConfig"))
         return "instance";
@@ -113,11 +125,11 @@ static int check_file(struct ctl *c, const char *file) {
     static char config[] = "-c", check[] = "--check-config",
                 rank[] = "--global-rank-table-file-path";
     int rc = 2;
-    if (json_read_file(&root, file, FILE_BYTES_MAX, NULL, &eb) != ERR_OK) {
+    if (json_read_file(&root, file, CTL_FILE_BYTES_MAX, NULL, &eb) != ERR_OK) {
         if (!c->json) return ctl_fail(c, 2, "%s", eb.text);
         buf_puts(&said, eb.text);
     }
-    const char *kind = root != NULL ? kind_of(root) : "";
+    const char *kind = root != NULL ? ctl_kind_of(root) : "";
     const bool is_table = strcmp(kind, "rank table") == 0;
     json_put(root);
     if (root != NULL) {
@@ -128,7 +140,7 @@ static int check_file(struct ctl *c, const char *file) {
         if (is_table && realpath(file, table) == NULL) snprintf(table, sizeof(table), "%s", file);
         char *const argv[] = {path, is_table ? rank : config,
                               is_table ? table : (char *)(uintptr_t)file, check, NULL};
-        rc = run_quietly(argv, &said);
+        rc = ctl_run_program(argv, NULL, &said);
     }
     while (said.len > 0 && said.data[said.len - 1] == '\n') said.data[--said.len] = '\0';
     const char *text = said.data != NULL ? said.data : none;

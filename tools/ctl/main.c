@@ -70,6 +70,8 @@ static const struct cli_option logs[] = {
     {"--follow", "-f", NULL, "goes on with what is added"},
     {"--lines", "-n", "N", "so many of the last lines (default: 20)"},
     END};
+static const struct cli_option doctor[] = {
+    {"--offline", NULL, NULL, "asks no node: what configuration files and this machine say"}, END};
 static const struct cli_option serve[] = {
     {"--split", NULL, NULL,
      "a coordinator, a prefill and a decode instance instead of one instance"},
@@ -124,6 +126,10 @@ const struct ctl_command ctl_commands[] = {
      1, CTL_LOCAL, ctl_cmd_logs, NULL},
     {"check", "FILE...", "checks configuration files and rank tables as a start would", NULL, 1,
      CTL_ARGS_MAX, CTL_LOCAL, ctl_cmd_check, NULL},
+    {"doctor", "[FILE...]",
+     "looks for what is wrong in and between the nodes of the configuration files, or of the "
+     "coordinator, and says what to do about it",
+     doctor, 0, CTL_ARGS_MAX, CTL_LOCAL, ctl_cmd_doctor, NULL},
     {"inspect", "MODEL [--context TOKENS] [--slots N] [--dtype TYPE] [--kv TYPE] [--kernels SET]",
      "what a model is, the memory it needs, whether it fits here", NULL, 0, 0, CTL_RAW | CTL_LOCAL,
      ctl_cmd_inspect, NULL},
@@ -240,8 +246,7 @@ static int take_words(struct ctl *c, int argc, char **argv) {
     return rc;
 }
 
-/* The coordinator that is meant where nobody says which. */
-static void choose_base(struct ctl *c) {
+void ctl_choose_base(struct ctl *c) {
     const char *said = ctl_option(c, "--manage"), *env = getenv("BATON_MANAGE");
     char dir[512];
     if (said == NULL && env != NULL && env[0] != '\0') said = env;
@@ -278,7 +283,7 @@ int ctl_run_words(struct ctl *c, int argc, char **argv) {
         return 2;
     }
     if (c->command->kind & CTL_LOCAL) return c->command->run(c);
-    if (c->base == NULL) choose_base(c);
+    if (c->base == NULL) ctl_choose_base(c);
     return ctl_open(c) ? c->command->run(c) : 2;
 }
 
