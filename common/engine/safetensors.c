@@ -195,6 +195,9 @@ static enum err shard_add(struct st_model *m, int idx, const char *dir, struct e
     char path[4096];
     enum err e = join_path(path, dir, s->name, eb);
     if (e == ERR_OK) e = file_map_open(&s->map, path, HEADER_PREFIX_BYTES, eb);
+    if (e == ERR_NOT_FOUND) /* only of an index: a folder without one was looked at before */
+        return err_set(eb, ERR_BAD_FILE, "%s, which model.safetensors.index.json names, is missing",
+                       s->name);
     if (e != ERR_OK) return e;
     e = st_header_parse(&h, s->map.p, (size_t)s->map.bytes, s->map.bytes, &inner);
     if (e != ERR_OK) return err_set(eb, e, "%s: %s", s->name, inner.text);

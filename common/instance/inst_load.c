@@ -104,9 +104,7 @@ static enum err load_engine(struct instance *in, struct inst_loader *l) {
         o.cpu_ids = l->cores;
         o.n_threads = l->n_cores;
     }
-    enum err e = engine_open(&l->engine, &o, &l->eb);
-    if (e == ERR_BAD_FILE) name_folder(l);
-    return e;
+    return engine_open(&l->engine, &o, &l->eb);
 }
 
 static enum err load_endpoint(struct instance *in, struct inst_loader *l) {
@@ -172,6 +170,7 @@ static void *thread_main(void *arg) {
     struct inst_loader *l = &in->loader;
     enum err e = tokenizer_load(&l->tokenizer, l->model_dir, &l->eb);
     if (e == ERR_OK) e = load_engine(in, l);
+    if (e == ERR_BAD_FILE || e == ERR_IO) name_folder(l);
     if (e == ERR_OK && atomic_load(&l->cancel)) e = ERR_STOPPING;
     if (e == ERR_OK) e = inst_lora_load_configured(in, engine_model(l->engine), &l->eb);
     if (e == ERR_OK) e = load_endpoint(in, l);

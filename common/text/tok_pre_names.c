@@ -1,7 +1,9 @@
 /* tok_pre_names: the table. */
 #include "common/text/tok_pre_names.h"
 
+#include <stdint.h>
 #include <string.h>
+#include "common/base/near_text.h"
 
 /* Pieces that many of them share. */
 #define CONTRACTED "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -98,6 +100,22 @@ static const struct {
     {" bailingmoe bailingmoe2 llada-moe ", {bailing, false, false}},
     {" seed-coder ", {seed_coder, false, false}},
 };
+
+const char *tok_pre_nearest(const char *name, size_t *n) {
+    const char *best = "";
+    size_t n_best = 0, least = SIZE_MAX;
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        for (const char *s = table[i].names + 1; *s != 0; s += strcspn(s, " ") + 1) {
+            const size_t n_s = strcspn(s, " "), d = near_distance(name, *n, s, n_s);
+            if (d >= least) continue;
+            least = d;
+            best = s;
+            n_best = n_s;
+        }
+    }
+    *n = n_best;
+    return best;
+}
 
 const struct tok_pre *tok_pre_find(const char *name, size_t n) {
     if (n == 0 || memchr(name, ' ', n) != NULL || memchr(name, 0, n) != NULL) return NULL;

@@ -17,5 +17,7 @@ struct tok_pre {
 
 /* NULL: no such name. */
 const struct tok_pre *tok_pre_find(const char *name, size_t n);
+/* The name that is spelled most like it; *n: its length. Not terminated there. */
+const char *tok_pre_nearest(const char *name, size_t *n);
 
 #endif

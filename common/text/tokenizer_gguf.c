@@ -43,10 +43,13 @@ static enum err read_kind(struct reading *r) {
                        r->at.name, KEY("model"), n < 40 ? (int)n : 40, s);
     gguf_str(r->g, KEY("pre"), &pre, &n_pre);
     r->pre = tok_pre_find(pre, n_pre);
-    return r->pre != NULL ? ERR_OK
-                          : err_set(r->at.eb, ERR_BAD_FILE,
-                                    "%s: key %s: the pre-tokeniser \"%.*s\" is not supported",
-                                    r->at.name, KEY("pre"), n_pre < 40 ? (int)n_pre : 40, pre);
+    if (r->pre != NULL) return ERR_OK;
+    n = n_pre;
+    s = tok_pre_nearest(pre, &n);
+    return err_set(
+        r->at.eb, ERR_BAD_FILE,
+        "%s: key %s: the pre-tokeniser \"%.*s\" is not supported, the nearest is \"%.*s\"",
+        r->at.name, KEY("pre"), n_pre < 40 ? (int)n_pre : 40, pre, (int)n, s);
 }
 
 static enum err find_lists(struct reading *r) {

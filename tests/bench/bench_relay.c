@@ -1,7 +1,8 @@
 /* bench_relay: what the coordinator adds to a stream of tokens: relayed events per second of its
  * processor time, latency at 1, 100 and 1,000 streams, memory per stream.
  *
- *   bench_relay [--seconds S]       (BUILD names the build folder; runs its bin/coordinator)
+ *   bench_relay [--seconds S] [--streams N --rate EVENTS_PER_S]       (BUILD names the build
+ * folder; runs its bin/coordinator)
  *
  * The coordinator is the real daemon. P and D are servers of this process that speak the instance's
  * side of the protocol and compute nothing; clients are sockets of a second thread. D writes one
@@ -26,10 +27,13 @@
 #include "tests/bench/machine.h"
 #include "tests/bench/relay_parts.h"
 
+enum { TOGETHER = 100 }; /* streams that begin at once */
+
 /* ---- clients: one thread, any number of sockets */
 struct client {
     int fd;
     struct arrivals_tail tail;
+    bool answers; /* 200 */
 };
 
 struct clients {
@@ -48,6 +52,11 @@ static void client_read(struct clients *s, struct client *c) {
         require(got < 0 && errno == EAGAIN, "a stream broke");
         return;
     }
+    if (!c->answers && memcmp(buf, "HTTP/1.1 200", got < 12 ? (size_t)got : 12) != 0) {
+        buf[got < 600 ? got : 600] = 0;
+        require(false, buf);
+    }
+    c->answers = true;
     arrivals_scan(&s->arrivals, &c->tail, buf, (size_t)got);
 }
 
@@ -107,7 +116,7 @@ static double direct_p50(struct relay_bench *b, unsigned n) {
     clients_start(&s);
     b->arrivals = &s.arrivals;
     b->n_wished = 1;
-    client_open(&s, b->d.port, "/direct");
+    client_open(&s, b->d[0].port, "/direct");
     relay_wait(b, relay_all_begun, "no direct stream");
     relay_send(b, n, 1, 2);
     double p50 = arrivals_percentile(&s.arrivals, 0.5);
@@ -138,18 +147,21 @@ static void print_budget_cost(double event_s) {
 }
 
 static void through(struct relay_bench *b, const struct relay_daemon *d, unsigned streams,
-                    double seconds, double direct, double idle_kb) {
+                    unsigned per_s, double seconds, double direct, double idle_kb) {
     struct clients s = {0};
     fprintf(stderr, "bench_relay: streams %u\n", streams);
     relay_forget(b);
     clients_start(&s);
     b->arrivals = &s.arrivals;
-    b->n_wished = streams;
-    for (unsigned i = 0; i < streams; i++) client_open(&s, d->port, "/v1/completions");
-    relay_wait(b, relay_all_begun, "not every stream began");
+    for (unsigned i = 1; i <= streams; i++) {
+        client_open(&s, d->port, "/v1/completions");
+        if (i % TOGETHER != 0 && i != streams) continue;
+        b->n_wished = i; /* the instances are on this thread and must not be silent for long */
+        relay_wait(b, relay_all_begun, "not every stream began");
+    }
     double kb = (relay_daemon_kb(d) - idle_kb) / streams;
     unsigned step, every_ms;
-    relay_pace(streams * 20, &step, &every_ms); /* 20 tokens a second of each stream */
+    relay_pace(per_s, &step, &every_ms);
     double rate_paced = step * 1000.0 / every_ms;
     const uint64_t n_paced = (uint64_t)(rate_paced * seconds);
     double cpu_paced = relay_daemon_cpu(d);
@@ -174,21 +186,35 @@ static void through(struct relay_bench *b, const struct relay_daemon *d, unsigne
     clients_stop(&s);
 }
 
+/* The value of an option, which must be within [least, most]; absent: `value`. */
+static double option(int argc, char **argv, const char *name, double least, double most,
+                     double value) {
+    for (int i = 1; i + 1 < argc; i += 2)
+        if (strcmp(argv[i], name) == 0) value = atof(argv[i + 1]);
+    require(value >= least && value <= most, name);
+    return value;
+}
+
 int main(int argc, char **argv) {
     static struct relay_bench b;
     struct relay_daemon d;
-    double seconds = argc == 3 && strcmp(argv[1], "--seconds") == 0 ? atof(argv[2]) : 3;
-    require(seconds > 0 && seconds <= 60, "--seconds over 0, up to 60");
+    const double seconds = option(argc, argv, "--seconds", 0.1, 60, 3);
+    const unsigned streams = (unsigned)option(argc, argv, "--streams", 0, RELAY_STREAMS_MAX, 0);
+    const double rate = option(argc, argv, "--rate", 1, 1e6, 100000);
     log_init(LOG_ERROR, STDERR_FILENO);
     signal(SIGPIPE, SIG_IGN);
-    relay_bench_open(&b);
+    relay_bench_open(&b, streams > 1000 ? streams : 1000);
     relay_daemon_start(&d, &b, "");
     relay_wait(&b, relay_ready, "the coordinator does not take the instances");
     double direct = direct_p50(&b, (unsigned)(seconds * 200));
     /* The first request shows that all is settled; its memory is not a stream's. */
-    through(&b, &d, 1, seconds, direct, relay_daemon_kb(&d));
-    through(&b, &d, 100, seconds, direct, relay_daemon_kb(&d));
-    through(&b, &d, 1000, seconds, direct, relay_daemon_kb(&d));
+    through(&b, &d, 1, 20, seconds, direct, relay_daemon_kb(&d));
+    if (streams > 0) {
+        through(&b, &d, streams, (unsigned)rate, seconds, direct, relay_daemon_kb(&d));
+    } else { /* 20 tokens a second of each stream */
+        through(&b, &d, 100, 2000, seconds, direct, relay_daemon_kb(&d));
+        through(&b, &d, 1000, 20000, seconds, direct, relay_daemon_kb(&d));
+    }
     relay_daemon_stop(&d, &b);
     relay_bench_close(&b);
     return 0;

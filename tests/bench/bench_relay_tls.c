@@ -37,7 +37,7 @@
 #include "tests/unit/common/net/tls_pki.h"
 
 enum {
-    STREAMS = RELAY_STREAMS_MAX,
+    STREAMS = 1000,
     H2_CONNS = 50,
     ROUNDS_MAX = 15,
     READ_BYTES = 65536,
@@ -499,7 +499,7 @@ int main(int argc, char **argv) {
     log_init(LOG_ERROR, STDERR_FILENO);
     signal(SIGPIPE, SIG_IGN);
     SSL_CTX *ctx = make_certificates(&pki, settings, sizeof(settings));
-    relay_bench_open(&b);
+    relay_bench_open(&b, STREAMS);
     for (int i = 0; i < rounds; i++)
         for (int w = 0; w < WAYS; w++) f[w][i] = measure(&b, (enum way)w, seconds, settings, ctx);
     relay_bench_close(&b);

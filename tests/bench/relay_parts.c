@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include "common/base/base64.h"
 #include "common/base/clock.h"
+#include "common/base/fds.h"
 #include "common/net/http_server.h"
 #include "proto/dresult.h"
 #include "proto/grpc.h"
@@ -24,7 +25,11 @@ enum {
     MARK_BYTES = 28, /* of a time with its name, and what must be there to know it whole */
     HANG_MS = 60000,
     BEAT_MS = 1000,
+    FDS_MORE = 2000, /* beside those of streams */
+    STEP_MAX = 32,
+    TICK_MAX = 1000, /* events of one turn flat out */
     SHUFFLE_SEED = 1,
+    D_PORT = 2001, /* of the KV link of the first decode instance, where nobody listens */
 };
 static const char mark[] = "\"t\":";
 
@@ -116,8 +121,17 @@ static void on_gone(void *arg) {
     *(struct http_x **)arg = NULL;
 }
 
+/* 0: the prefill instance; 1 to RELAY_DS. */
+static struct relay_inst *inst_of(struct relay_bench *b, int i) {
+    return i == 0 ? &b->p : &b->d[i - 1];
+}
+
 static void reply_status(struct relay_inst *in, struct http_x *x) {
-    struct link_status link = {.target = in->peer, .ok = true, .text = "ok"};
+    struct link_status links[RELAY_DS];
+    for (size_t i = 0; i < in->n_peers; i++) {
+        links[i] = (struct link_status){.target = in->peers[i], .ok = true, .text = "ok"};
+        snprintf(links[i].server_ip, sizeof(links[i].server_ip), "127.0.0.1");
+    }
     struct status_msg m = {.role_status =
                                in->role == ROLE_NONE ? ROLE_STATUS_UNKNOWN : ROLE_STATUS_READY,
                            .role = in->role,
@@ -126,9 +140,8 @@ static void reply_status(struct relay_inst *in, struct http_x *x) {
                            .avail_blocks = 1000000,
                            .free_blocks = 1000000,
                            .total_blocks = 1000000,
-                           .links = &link,
-                           .n_links = in->has_peer};
-    snprintf(link.server_ip, sizeof(link.server_ip), "127.0.0.1");
+                           .links = links,
+                           .n_links = in->n_peers};
     char *body = status_msg_format(&m, 2);
     require(body != NULL, "no memory");
     http_x_reply(x, 200, "application/json", body, strlen(body));
@@ -142,8 +155,9 @@ static void take_role(struct relay_inst *in, struct http_x *x, enum inst_role ro
     const char *body = http_x_body(x, &n);
     if (role_msg_parse(&m, 1, body, n, &eb) != ERR_OK) require(false, eb.text);
     in->role = role;
-    in->has_peer = m.n_peers > 0;
-    if (in->has_peer) in->peer = m.peers[0].id;
+    require(m.n_peers <= RELAY_DS, "too many peers");
+    in->n_peers = m.n_peers;
+    for (size_t i = 0; i < m.n_peers; i++) in->peers[i] = m.peers[i].id;
     role_msg_free(&m);
     http_x_reply(x, 200, "application/json", "{\"result\":\"ok\"}", 15);
 }
@@ -187,13 +201,19 @@ static void reply_first_message(struct http_x *x, const char *id) {
 }
 
 static void take_prompt(struct relay_bench *b, struct http_x *x) {
-    const char *id = http_x_header(x, "req-id"), *epoch = http_x_header(x, "req-epoch");
+    const char *id = http_x_header(x, "req-id"), *epoch = http_x_header(x, "req-epoch"),
+               *target = http_x_header(x, "d-target");
     char body[512];
-    require(id != NULL && epoch != NULL && b->n_seqs < RELAY_STREAMS_MAX, "an odd request");
+    require(id != NULL && epoch != NULL && target != NULL && b->n_seqs < RELAY_STREAMS_MAX,
+            "an odd request");
+    const char *port = strchr(target, ';');
+    require(port != NULL, "an odd d-target");
     struct seq *s = &b->seqs[b->n_seqs++];
     *s = (struct seq){.epoch = (uint32_t)strtoul(epoch, NULL, 10),
+                      .d = (unsigned)atoi(port + 1) - D_PORT,
                       .grpc = grpc_is_path(http_x_path(x))};
     snprintf(s->req_id, sizeof(s->req_id), "%s", id);
+    require(s->d < RELAY_DS, "an odd d-target");
     if (s->grpc) {
         reply_first_message(x, id);
         return;
@@ -247,27 +267,34 @@ static void put_frame(struct wr *w, struct seq *s, enum dresult_kind kind, const
 }
 
 /* One event: of the next sequence in turn, or on the direct stream. */
-static void write_event(struct relay_bench *b, struct wr *w) {
+static void write_event(struct relay_bench *b, struct wr w[RELAY_DS]) {
     char text[RELAY_LINE_BYTES + 1];
     if (b->direct != NULL) {
         http_x_stream_write(b->direct, text, event_line(text));
     } else {
         struct seq *s = &b->seqs[b->at++ % b->n_seqs];
         size_t n = s->grpc ? put_message(text, now_ns()) : event_line(text);
-        put_frame(w, s, DR_DATA, text, n);
+        put_frame(&w[s->d], s, DR_DATA, text, n);
     }
     b->n_written++;
 }
 
+static void send_frames(struct relay_bench *b, struct wr w[RELAY_DS]) {
+    for (int i = 0; i < RELAY_DS; i++) {
+        require(b->d[i].dresult != NULL, "the coordinator left the result stream");
+        if (w[i].len > 0) http_x_stream_write(b->d[i].dresult, w[i].data, w[i].len);
+        wr_free(&w[i]);
+    }
+}
+
 void relay_finish(struct relay_bench *b) {
     static const char done[] = "data: [DONE]\n\n";
-    struct wr w = WR_INIT;
+    struct wr w[RELAY_DS] = {0};
     for (unsigned i = 0; i < b->n_seqs; i++) {
         struct seq *s = &b->seqs[i];
-        put_frame(&w, s, DR_LAST, done, s->grpc ? 0 : sizeof(done) - 1);
+        put_frame(&w[s->d], s, DR_LAST, done, s->grpc ? 0 : sizeof(done) - 1);
     }
-    if (w.len > 0) http_x_stream_write(b->d.dresult, w.data, w.len);
-    wr_free(&w);
+    send_frames(b, w);
 }
 
 void relay_forget(struct relay_bench *b) {
@@ -285,23 +312,29 @@ void relay_shuffle(struct relay_bench *b) {
     }
 }
 
+static size_t pending(const struct relay_bench *b) {
+    size_t most = 0;
+    for (int i = 0; i < RELAY_DS; i++) {
+        const size_t n = b->d[i].dresult != NULL ? http_x_pending(b->d[i].dresult) : 0;
+        if (n > most) most = n;
+    }
+    return most;
+}
+
 static void on_tick(void *arg) {
     struct relay_bench *b = arg;
-    struct wr w = WR_INIT;
-    require(b->d.dresult != NULL, "the coordinator left the result stream");
-    unsigned n = b->step != 0 ? b->step : b->n_seqs;
-    while (b->n_written < b->n_wanted && n-- > 0) write_event(b, &w);
-    if (w.len > 0) http_x_stream_write(b->d.dresult, w.data, w.len);
-    wr_free(&w);
-    if (b->step == 0 && b->n_written < b->n_wanted && http_x_pending(b->d.dresult) < PENDING_MAX &&
+    struct wr w[RELAY_DS] = {0};
+    unsigned n = b->step != 0 ? b->step : b->n_seqs < TICK_MAX ? b->n_seqs : TICK_MAX;
+    while (b->n_written < b->n_wanted && n-- > 0) write_event(b, w);
+    send_frames(b, w);
+    if (b->step == 0 && b->n_written < b->n_wanted && pending(b) < PENDING_MAX &&
         loop_post(b->loop, on_tick, b) != ERR_OK)
         require(false, "no memory");
 }
 
 static void on_look(void *arg) {
     struct relay_bench *b = arg;
-    if (b->step == 0 && b->n_written < b->n_wanted && http_x_pending(b->d.dresult) < PENDING_MAX)
-        on_tick(b);
+    if (b->step == 0 && b->n_written < b->n_wanted && pending(b) < PENDING_MAX) on_tick(b);
     if (atomic_load(&b->arrivals->n_events) >= b->n_wanted ||
         atomic_load(&b->arrivals->n_failed) > 0)
         loop_stop(b->loop);
@@ -335,15 +368,18 @@ bool relay_all_begun(struct relay_bench *b) {
            atomic_load(&b->arrivals->n_failed) > 0;
 }
 
-/* A request is answered 503 until both instances serve. */
+/* A request is answered 503 until all instances serve. */
 bool relay_ready(struct relay_bench *b) {
-    return b->p.has_peer && b->d.has_peer && b->d.dresult != NULL;
+    bool ready = b->p.n_peers == RELAY_DS;
+    for (int i = 0; i < RELAY_DS; i++)
+        ready = ready && b->d[i].n_peers > 0 && b->d[i].dresult != NULL;
+    return ready;
 }
 
 void relay_pace(unsigned per_s, unsigned *step, unsigned *every_ms) {
     *every_ms = 5;
     *step = per_s >= 200 ? per_s / 200 : 1;
-    while (*step > 32 && *every_ms > 1) {
+    while (*step > STEP_MAX && *every_ms > 1) {
         *step = *step * (*every_ms - 1) / *every_ms;
         (*every_ms)--;
     }
@@ -370,28 +406,34 @@ void relay_send(struct relay_bench *b, uint64_t n, unsigned step, unsigned every
 static void on_beat(void *arg) {
     struct relay_bench *b = arg;
     const struct dresult_frame f = {.kind = DR_HEARTBEAT, .req_id = "-", .body = ""};
-    struct relay_inst *const insts[] = {&b->p, &b->d};
     struct wr w = WR_INIT;
     require(dresult_pack(&w, 2, &f) == ERR_OK, "no memory");
-    for (int i = 0; i < 2; i++)
-        if (insts[i]->dresult != NULL) http_x_stream_write(insts[i]->dresult, w.data, w.len);
+    for (int i = 0; i <= RELAY_DS; i++) {
+        struct http_x *x = inst_of(b, i)->dresult;
+        if (x != NULL) http_x_stream_write(x, w.data, w.len);
+    }
     wr_free(&w);
 }
 
 static void inst_open(struct relay_bench *b, struct relay_inst *in) {
     struct errbuf eb = {0};
-    const struct http_server_opts o = {
-        .host = "127.0.0.1", .conns_max = 4000, .on_request = on_request, .arg = in};
+    const struct http_server_opts o = {.host = "127.0.0.1",
+                                       .conns_max = 2 * RELAY_STREAMS_MAX,
+                                       .on_request = on_request,
+                                       .arg = in};
     in->b = b;
     if (http_server_open(&in->server, b->loop, &o, &eb) != ERR_OK) require(false, eb.text);
     in->port = http_server_port(in->server);
 }
 
-void relay_bench_open(struct relay_bench *b) {
+void relay_bench_open(struct relay_bench *b, unsigned streams) {
     memset(b, 0, sizeof(*b));
+    b->n_most = streams;
+    require(fds_raise(FDS_MORE + streams) >= FDS_MORE + streams,
+            "too few descriptors: raise ulimit -n");
     require(loop_create(&b->loop) == ERR_OK, "no loop");
     inst_open(b, &b->p);
-    inst_open(b, &b->d);
+    for (int i = 0; i < RELAY_DS; i++) inst_open(b, &b->d[i]);
     require(loop_timer_start(&b->beat, b->loop, BEAT_MS, BEAT_MS, on_beat, b) == ERR_OK,
             "no timer");
 }
@@ -399,7 +441,7 @@ void relay_bench_open(struct relay_bench *b) {
 void relay_bench_close(struct relay_bench *b) {
     loop_timer_stop(&b->beat);
     http_server_close(&b->p.server);
-    http_server_close(&b->d.server);
+    for (int i = 0; i < RELAY_DS; i++) http_server_close(&b->d[i].server);
     loop_destroy(&b->loop);
 }
 
@@ -423,7 +465,7 @@ static FILE *file_in(const char *dir, const char *name) {
     return f;
 }
 
-void relay_daemon_start(struct relay_daemon *d, const struct relay_bench *b, const char *tls) {
+void relay_daemon_start(struct relay_daemon *d, struct relay_bench *b, const char *tls) {
     char conf[128], bin[256];
     const char *build = getenv("BUILD");
     snprintf(d->dir, sizeof(d->dir), "/tmp/baton-bench-XXXXXX");
@@ -432,22 +474,28 @@ void relay_daemon_start(struct relay_daemon *d, const struct relay_bench *b, con
     FILE *f = file_in(d->dir, "ranks.json");
     fprintf(f, "{\"version\":\"1.0\",\"status\":\"completed\",\"server_group_list\":[{\"group_id\":"
                "\"2\",\"server_list\":[");
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i <= RELAY_DS; i++) {
+        const uint16_t port = inst_of(b, i)->port;
         fprintf(f,
                 "%s{\"server_ip\":\"127.0.0.1\",\"predict_port\":\"%u\",\"mgmt_port\":\"%u\","
-                "\"metric_port\":\"%u\",\"inter_comm_port\":\"2000\",\"label\":%d,\"device\":[{"
+                "\"metric_port\":\"%u\",\"inter_comm_port\":\"%d\",\"label\":%d,\"device\":[{"
                 "\"device_id\":\"0\",\"device_ip\":\"127.0.0.1\",\"rank_id\":\"0\"}]}",
-                i == 0 ? "" : ",", i == 0 ? b->p.port : b->d.port, i == 0 ? b->p.port : b->d.port,
-                i == 0 ? b->p.port : b->d.port, i);
+                i == 0 ? "" : ",", port, port, port, D_PORT - 1 + i, i == 0 ? 0 : 1);
+    }
     fprintf(f, "]}]}");
     fclose(f);
     f = file_in(d->dir, "conf.json");
     fprintf(f,
-            "{\"coordinator\":{%s\"http_config\":{\"predict_port\":\"%u\",\"manage_port\":\"%u\","
-            "\"status_port\":\"%u\",\"external_port\":\"%u\"},\"log_info\":{\"log_level\":"
-            "\"ERROR\"}},\"controller\":{\"default_p_rate\":1,"
-            "\"default_d_rate\":1,\"global_rank_table_file_path\":\"%s/ranks.json\"}}",
-            tls, d->port, free_port(), free_port(), free_port(), d->dir);
+            "{\"coordinator\":{%s"
+            "\"request_limit\":{\"single_node_max_requests\":15000,\"max_requests\":%u},"
+            "\"http_config\":{\"predict_port\":\"%u\",\"manage_port\":\"%u\","
+            "\"status_port\":\"%u\",\"external_port\":\"%u\"},"
+            "\"log_info\":{\"log_level\":\"ERROR\"}},"
+            "\"pd\":{\"limits\":{\"connections\":%u}},"
+            "\"controller\":{\"default_p_rate\":1,\"default_d_rate\":%d,"
+            "\"global_rank_table_file_path\":\"%s/ranks.json\"}}",
+            tls, b->n_most, d->port, free_port(), free_port(), free_port(), b->n_most, RELAY_DS,
+            d->dir);
     fclose(f);
     snprintf(conf, sizeof(conf), "%s/conf.json", d->dir);
     snprintf(bin, sizeof(bin), "%s/bin/coordinator", build != NULL ? build : "build");
@@ -462,7 +510,9 @@ void relay_daemon_start(struct relay_daemon *d, const struct relay_bench *b, con
 }
 
 static bool is_left(struct relay_bench *b) {
-    return b->p.dresult == NULL && b->d.dresult == NULL;
+    bool left = b->p.dresult == NULL;
+    for (int i = 0; i < RELAY_DS; i++) left = left && b->d[i].dresult == NULL;
+    return left;
 }
 
 void relay_daemon_stop(struct relay_daemon *d, struct relay_bench *b) {
@@ -475,8 +525,10 @@ void relay_daemon_stop(struct relay_daemon *d, struct relay_bench *b) {
     unlink(path);
     rmdir(d->dir);
     relay_wait(b, is_left, "the coordinator's connections remain");
-    b->p.role = b->d.role = ROLE_NONE;
-    b->p.has_peer = b->d.has_peer = false;
+    for (int i = 0; i <= RELAY_DS; i++) {
+        inst_of(b, i)->role = ROLE_NONE;
+        inst_of(b, i)->n_peers = 0;
+    }
 }
 
 double relay_daemon_cpu(const struct relay_daemon *d) {

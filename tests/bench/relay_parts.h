@@ -1,6 +1,6 @@
 /* relay_parts: what benchmarks of the coordinator's relay share: the coordinator as a process, a
- * prefill and a decode instance that speak the instance's side of the protocol and compute nothing,
- * and the times of the events that come through.
+ * prefill and four decode instances that speak the instance's side of the protocol and compute
+ * nothing, and the times of the events that come through.
  *
  * D writes one frame per sequence and step, as a decode instance does, each with the time it was
  * written (`"t":` and 20 digits); whoever reads it finds that time again (arrivals_scan()). Every
@@ -17,7 +17,7 @@
 #include "common/net/loop.h"
 #include "proto/status_msg.h"
 
-enum { RELAY_STREAMS_MAX = 1000, RELAY_LINE_BYTES = 220 };
+enum { RELAY_STREAMS_MAX = 20000, RELAY_DS = 4, RELAY_LINE_BYTES = 220 };
 
 /* Says what is wrong and ends the program unless ok. */
 void require(bool ok, const char *what);
@@ -50,7 +50,8 @@ struct seq {
     char req_id[32];
     uint32_t epoch;
     uint64_t next;
-    bool grpc; /* its events are messages, not text */
+    unsigned d; /* which decode instance has it */
+    bool grpc;  /* its events are messages, not text */
 };
 
 struct relay_bench {
@@ -59,15 +60,15 @@ struct relay_bench {
         struct relay_bench *b;
         struct http_server *server;
         enum inst_role role;
-        uint32_t peer;
-        bool has_peer;
+        uint32_t peers[RELAY_DS];
+        size_t n_peers;
         uint16_t port;
         struct http_x *dresult; /* NULL: the coordinator is not there */
-    } p, d;
+    } p, d[RELAY_DS];
     struct http_x *direct;
     struct loop_timer *beat;
     struct seq seqs[RELAY_STREAMS_MAX];
-    unsigned n_seqs, at;
+    unsigned n_seqs, at, n_most;
     uint64_t n_written, n_wanted;
     uint64_t late_ms;  /* no progress by then: something hangs */
     unsigned step;     /* events of one timer tick; 0: as many as the socket takes */
@@ -75,7 +76,8 @@ struct relay_bench {
     struct arrivals *arrivals;
 };
 
-void relay_bench_open(struct relay_bench *b);
+/* streams: at most so many at once. */
+void relay_bench_open(struct relay_bench *b, unsigned streams);
 void relay_bench_close(struct relay_bench *b);
 /* Turns the loop until fact() is there. */
 void relay_wait(struct relay_bench *b, bool (*fact)(struct relay_bench *), const char *what);
@@ -102,7 +104,7 @@ struct relay_daemon {
 };
 
 /* tls: settings of coordinator.tls_config with a comma behind them; "": none. */
-void relay_daemon_start(struct relay_daemon *d, const struct relay_bench *b, const char *tls);
+void relay_daemon_start(struct relay_daemon *d, struct relay_bench *b, const char *tls);
 /* The instances have no role afterwards, as at the beginning. */
 void relay_daemon_stop(struct relay_daemon *d, struct relay_bench *b);
 double relay_daemon_cpu(const struct relay_daemon *d); /* s, its threads together */

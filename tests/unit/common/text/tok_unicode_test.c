@@ -276,6 +276,10 @@ static void test_pieces(void **state) {
     check_pieces(listed->patterns[4], "a\u4f60\u597d\uac00b", "a|\u4f60\u597d\uac00|b");
     check_pieces(listed->patterns[5], "a12b", "a|12|b");
     assert_null(listed->patterns[6]);
+    size_t n = 10;
+    const char *near = tok_pre_nearest("llama-bpee", &n);
+    assert_int_equal(n, 9);
+    assert_memory_equal(near, "llama-bpe", n);
     check_pieces("\\b", "a" EXT_D "." KAWI_1, "a" EXT_D "|.|" KAWI_1);
     check_pieces("\\B", "a" EXT_D ".", "a|" EXT_D ".");
 }
