@@ -130,6 +130,7 @@ static const struct conf_key keys[] = {
               "to the metrics plane of instances with a port of its own; off: as "
               "mindie_mangment_tls"),
     TLS_BLOCK(BLOCK_ETCD, OT "etcd_server_tls", "to etcd"),
+    TLS_BLOCK(BLOCK_REPLICA, OT "replica_client_tls", "to the management plane of the leader"),
     BOOL(ha_enabled, O "backup_config.function_enable", "false",
          "one of several coordinators, of which the one leads that etcd says"),
     STR(etcd_hosts, O "backup_config.database_server_dns", "etcd.default.svc.cluster.local",
@@ -301,6 +302,18 @@ static const struct conf_key keys[] = {
         "MiB for the tokens that clients of running streams have been sent, 4 bytes each; a stream "
         "that finds no room there ends with its instance; 0: 256 or a sixteenth of the memory, the "
         "smaller"),
+    BOOL(replicate, P "replicate_requests", "false",
+         "clients may come back for the rest of an answer, to any coordinator"),
+    INT(replicate_mib, P "replicate_mib", 0, 1048576, "0",
+        "MiB for requests that clients may come back to; 0: 256 or a sixteenth of the memory, the "
+        "smaller"),
+    INT(resume_grace_s, P "resume_grace_s", 0, 3600, "10",
+        "seconds that a request goes on whose client has gone and may come back; 0: it ends at "
+        "once"),
+    INT(resume_keep_s, P "resume_keep_s", 1, 86400, "60",
+        "seconds that a stream is kept behind its end, or behind the death of its coordinator"),
+    INT(idempotency_keep_s, P "idempotency_keep_s", 1, 86400, "600",
+        "seconds that an answer is kept that was asked for with an Idempotency-Key"),
     BOOL(attempts_header, P "attempts_header", "false",
          "header x-baton-attempts on answers: which attempt began them"),
     INT(tenant_waiting_max, P "tenant_waiting_max", 0, 90000, "0",

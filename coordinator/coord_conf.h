@@ -34,6 +34,7 @@ enum coord_block {
     BLOCK_ALARM_CLIENT,       /* to the receiver of alarms */
     BLOCK_OTLP_CLIENT,        /* to the collector of traces */
     BLOCK_ETCD,               /* to etcd (ha.h) */
+    BLOCK_REPLICA,            /* to the management plane of the leader (journal_follow.h) */
     BLOCK_COUNT
 };
 struct coord_tls_block {
@@ -80,8 +81,9 @@ struct coord_conf {
     int64_t stop_drain_timeout_s, register_lease_s, body_mib, relay_pending_mib, role_post_retry_ms,
         tenant_waiting_max, breaker_faults, breaker_open_ms, heartbeat_ms, drain_soft_s,
         role_repair_s, role_window_s, role_cool_s, local_prefill_max, prefill_queue_max,
-        decode_silence_s, transcripts_mib;
-    bool attempts_header, fall_back, flex, ha_keep, ha_relays;
+        decode_silence_s, transcripts_mib, replicate_mib, resume_grace_s, resume_keep_s,
+        idempotency_keep_s;
+    bool attempts_header, fall_back, flex, ha_keep, ha_relays, replicate;
     char routing[16], route_weights[96], role_decision[16];
     char digs_model_path[COORD_PATH_BYTES], digs_machine_path[COORD_PATH_BYTES];
     int64_t summary_input, summary_output, decision_period_s;

@@ -20,6 +20,7 @@
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/ha.h"
+#include "coordinator/journal_feed.h"
 #include "coordinator/lora.h"
 #include "coordinator/mgmt_api.h"
 #include "coordinator/relay.h"
@@ -96,6 +97,11 @@ static void on_status(void *arg, struct http_x *x, const struct route_params *p)
 static void on_alarms(void *arg, struct http_x *x, const struct route_params *p) {
     (void)p;
     coord_reply_alarms(arg, x);
+}
+
+static void on_journal(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    ha_serve_journal(arg, x);
 }
 
 static void on_metrics(void *arg, struct http_x *x, const struct route_params *p) {
@@ -458,6 +464,7 @@ static const struct route routes[] = {
     {PLANE_MGMT, "GET", "/v1/status", on_status, 0},
     {PLANE_MGMT, "GET", "/v2/status", on_status, 0},
     {PLANE_MGMT, "GET", "/v1/alarms", on_alarms, 0},
+    {PLANE_MGMT, "GET", JOURNAL_PATH, on_journal, 0},
     {PLANE_MGMT | PLANE_LIMITED, "POST", "/v1/instances/register", on_register, SMALL_BODY},
     {PLANE_MGMT, "POST", "/v1/instances/role", on_switch, SMALL_BODY},
     {PLANE_MGMT, "POST", "/v1/instances/drain", on_drain, SMALL_BODY},

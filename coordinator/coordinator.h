@@ -32,6 +32,9 @@ struct otlp;
 struct alarm_send;
 struct ha;
 struct console;
+struct journal;
+struct journal_feed;
+struct journal_follow;
 
 enum { LISTENERS_MAX = 4 };
 
@@ -52,6 +55,9 @@ struct coordinator {
     bool store_failed;             /* its last write, which is logged */
     struct ha *ha;                 /* one of several coordinators (ha.h); NULL: the only one */
     struct coord_metrics *metrics; /* NULL: nothing is counted (coord_metrics.h) */
+    struct journal *journal;       /* NULL: clients may not come back (journal.h) */
+    struct journal_feed *feed;     /* NULL: nobody may have a copy of it */
+    struct journal_follow *follow; /* NULL: the same */
     struct console *console;       /* NULL: nothing is remembered (console.h) */
     struct alarms *alarms;         /* NULL: none are kept (alarms.h) */
     struct otlp *otlp;             /* NULL: no traces are exported */

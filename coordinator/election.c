@@ -33,7 +33,7 @@ struct election {
     uint64_t until_ms; /* the lease holds until then, on the boot clock */
     uint64_t renew_ms; /* the next renewal is due */
     uint64_t look_ms;  /* the next look at the lock */
-    char leader[ELECTION_VALUE_BYTES], trouble[2 * ETCD_WHY_BYTES];
+    char leader[ELECTION_VALUE_BYTES], more[ELECTION_VALUE_BYTES], trouble[2 * ETCD_WHY_BYTES];
     struct loop_alarm resigned;
     void (*on_resigned)(void *arg);
     void *resigned_arg;
@@ -70,8 +70,18 @@ const char *election_leader(const struct election *e) {
     return e->leader;
 }
 
+const char *election_leader_more(const struct election *e) {
+    return e->more;
+}
+
 const char *election_trouble(const struct election *e) {
     return e->trouble;
+}
+
+static void split_leader(struct election *e) {
+    char *at = strchr(e->leader, ELECTION_MORE);
+    snprintf(e->more, sizeof(e->more), "%s", at != NULL ? at + 1 : "");
+    if (at != NULL) *at = '\0';
 }
 
 static void set_leader(struct election *e, const struct etcd_answer *a) {
@@ -82,6 +92,7 @@ static void set_leader(struct election *e, const struct etcd_answer *a) {
     for (size_t i = 0; i < n; i++) /* it goes into lines of a log, and into answers */
         e->leader[i] = a->value.data[i] > ' ' && a->value.data[i] < 0x7F ? a->value.data[i] : '?';
     e->leader[n] = '\0';
+    split_leader(e);
     if (strcmp(was, e->leader) != 0 && e->leader[0] != '\0')
         log_info("election", "event=follows leader=%s key=%s", e->leader, e->o.lock);
     if (a->has_key && a->key_lease == 0 && strcmp(was, e->leader) != 0)
@@ -188,6 +199,7 @@ static void won(struct election *e, const struct etcd_answer *a) {
     e->leads = true;
     e->revision = a->revision;
     snprintf(e->leader, sizeof(e->leader), "%s", e->o.value);
+    split_leader(e);
     log_info("election", "event=elected key=%s revision=%lld lease_s=%u", e->o.lock,
              (long long)a->revision, e->o.ttl_s);
     e->o.on_won(e->o.arg, a->revision, a->has_key ? &a->value : NULL);

@@ -46,8 +46,13 @@ bool election_is_unsure(const struct election *e);
 uint64_t election_left_ms(const struct election *e);
 /* Revision of the lock that is ours; 0: it is not. */
 int64_t election_revision(const struct election *e);
-/* Value of the lock as it was seen last; "": nobody had it, or it is not known. */
+/* Value of the lock as it was seen last, up to ELECTION_MORE; "": nobody had it, or it is not
+ * known.
+ */
+#define ELECTION_MORE ';'
 const char *election_leader(const struct election *e);
+/* What the value of the lock says behind ELECTION_MORE; "": nothing. */
+const char *election_leader_more(const struct election *e);
 /* Why etcd could not be asked; "": it answers. */
 const char *election_trouble(const struct election *e);
 /* The lock is known to be another's, or another acts: on_lost, and it stands again later. */

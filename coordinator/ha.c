@@ -14,6 +14,8 @@
 #include "coordinator/alarm_send.h"
 #include "coordinator/alarms.h"
 #include "coordinator/coordinator.h"
+#include "coordinator/journal_feed.h"
+#include "coordinator/journal_follow.h"
 #include "coordinator/lora.h"
 #include "coordinator/relay.h"
 #include "coordinator/store_etcd.h"
@@ -26,7 +28,8 @@ enum { REASON_MASTER = 1 }; /* of the alarm */
 struct ha {
     struct coordinator *co;
     struct etcd etcd;
-    char prefix[ELECTION_KEY_BYTES / 2], value[ELECTION_VALUE_BYTES];
+    char prefix[ELECTION_KEY_BYTES / 2], value[ELECTION_VALUE_BYTES / 2];
+    char lock[ELECTION_VALUE_BYTES]; /* value, and where our journal is */
     char text[2 * ELECTION_VALUE_BYTES];
     struct loop_alarm depose; /* from outside of what it frees */
     char depose_why[128];
@@ -122,15 +125,32 @@ static enum err read_prefix(struct ha *ha, const struct coord_conf *c, struct er
     return ERR_OK;
 }
 
+static void put_address(char *out, size_t n, const char *ip, int64_t port) {
+    snprintf(out, n, strchr(ip, ':') != NULL ? "[%s]:%lld" : "%s:%lld", ip, (long long)port);
+}
+
+static bool is_any(const char *ip) {
+    return strcmp(ip, "0.0.0.0") == 0 || strcmp(ip, "::") == 0;
+}
+
 static enum err read_address(struct ha *ha, const struct coord_conf *c, struct errbuf *eb) {
     const char *ip = c->advertised_ip[0] != '\0' ? c->advertised_ip : c->predict_ip;
-    if (strcmp(ip, "0.0.0.0") == 0 || strcmp(ip, "::") == 0)
+    char manage[sizeof(ha->value)];
+    if (is_any(ip))
         return err_set(eb, ERR_BAD_CONFIG,
                        "pd.advertised_ip must be an address of this host while "
                        "coordinator.http_config.predict_ip is %s",
                        ip);
-    snprintf(ha->value, sizeof(ha->value), strchr(ip, ':') != NULL ? "[%s]:%lld" : "%s:%lld", ip,
-             (long long)c->predict_port);
+    put_address(ha->value, sizeof(ha->value), ip, c->predict_port);
+    snprintf(ha->lock, sizeof(ha->lock), "%s", ha->value);
+    if (!c->replicate) return ERR_OK;
+    put_address(manage, sizeof(manage), is_any(c->manage_ip) ? ip : c->manage_ip, c->manage_port);
+    snprintf(ha->lock, sizeof(ha->lock), "%s%c%s", ha->value, ELECTION_MORE, manage);
+    if (c->tls[BLOCK_CONTROLLER_SERVER].enable && !c->tls[BLOCK_REPLICA].enable)
+        return err_set(eb, ERR_BAD_CONFIG,
+                       "coordinator.tls_config.replica_client_tls_enable must be true while "
+                       "pd.replicate_requests and "
+                       "coordinator.tls_config.controller_server_tls_enable are, got false");
     return ERR_OK;
 }
 
@@ -168,6 +188,7 @@ bool coord_leads(const struct coordinator *co) {
 }
 
 static void step_down(struct coordinator *co, const char *text) {
+    journal_feed_end(co->feed);
     relay_abort_all(co->relays, 503, text);
     controller_stop(co);
     lora_forget_all(co);
@@ -178,6 +199,7 @@ static void on_lead(void *arg) {
     struct errbuf eb = {0};
     log_info("ha", "event=leads term=%llu", (unsigned long long)store_term(co->store));
     alarms_clear(co->alarms, ALARM_SUPERSEDED, NULL);
+    if (co->follow != NULL) journal_follow_lead(co->follow);
     if (controller_start(co, &eb) == ERR_OK) return;
     log_error("ha", "event=cannot_lead detail=\"%s\"", eb.text);
     step_down(co, "MindIE-MS Coordinator is not ready");
@@ -250,6 +272,39 @@ void ha_stand_by(struct coordinator *co, struct http_x *x) {
     if (!other || !to_leader_pass(ha->to_leader, x, leader)) ha_reply_standby(co, x);
 }
 
+const char *ha_leader_management(const struct coordinator *co) {
+    const struct election *e = store_etcd_election(co->store);
+    const char *leader = election_leader(e), *at = election_leader_more(e);
+    const bool own = strcmp(leader, co->ha->value) == 0;
+    return own || strspn(at, "0123456789abcdefABCDEF.:[]") != strlen(at) ? "" : at;
+}
+
+void ha_serve_journal(struct coordinator *co, struct http_x *x) {
+    if (co->ha != NULL && !coord_leads(co)) {
+        ha_reply_standby(co, x);
+    } else if (co->feed == NULL) {
+        coord_reply_error(co, x, 404,
+                          "There is no journal: pd.replicate_requests is false, or "
+                          "coordinator.backup_config.function_enable");
+    } else if (!journal_feed_serve(co->feed, x, co->journal, store_term(co->store))) {
+        http_x_set_header(x, "Retry-After", "1");
+        coord_reply_error(co, x, 503, "Enough coordinators have this journal");
+    }
+}
+
+/* Of requests that clients may come back to, here and at the others. */
+static struct json_value *journal_status(const struct coordinator *co) {
+    struct json_value *o = json_new_obj();
+    size_t n_synced;
+    const size_t n = journal_feed_count(co->feed, &n_synced);
+    json_obj_set(o, "requests", json_new_i64((int64_t)journal_count(co->journal)));
+    json_obj_set(o, "bytes", json_new_i64((int64_t)budget_used(&co->budget, BUDGET_JOURNAL_BYTES)));
+    json_obj_set(o, "copies", json_new_i64((int64_t)n));
+    json_obj_set(o, "copiesSynced", json_new_i64((int64_t)n_synced));
+    json_obj_set(o, "synced", json_new_bool(journal_follow_is_synced(co->follow)));
+    return o;
+}
+
 struct json_value *ha_status(const struct coordinator *co) {
     const struct ha *ha = co->ha;
     if (ha == NULL) return NULL;
@@ -265,6 +320,7 @@ struct json_value *ha_status(const struct coordinator *co) {
     json_obj_set(o, "prefix", json_new_str(ha->prefix));
     json_obj_set(o, "etcd", json_new_str(etcd_member(&ha->etcd)));
     json_obj_set(o, "etcdTrouble", json_new_str(election_trouble(e)));
+    if (co->follow != NULL) json_obj_set(o, "journal", journal_status(co));
     return o;
 }
 
@@ -276,13 +332,14 @@ enum err ha_start(struct coordinator *co, struct errbuf *eb) {
     const struct store_etcd_opts o = {.loop = co->loop,
                                       .etcd = &ha->etcd,
                                       .prefix = ha->prefix,
-                                      .value = ha->value,
+                                      .value = ha->lock,
                                       .ttl_s = (unsigned)co->conf.ha_lease_s,
                                       .keep_on_loss = co->conf.ha_keep,
                                       .on_lead = on_lead,
                                       .on_yield = on_yield,
                                       .arg = ha};
     enum err e = store_etcd_open(&co->store, &o);
+    if (e == ERR_OK && co->journal != NULL) e = journal_follow_create(&co->follow, co);
     if (e == ERR_OK && co->conf.ha_relays) e = to_leader_open(&ha->to_leader, co);
     if (e != ERR_OK) return err_set(eb, e, "cannot stand for election: %s", err_text(e));
     co->reg.store = co->store;
@@ -297,6 +354,7 @@ void ha_close(struct coordinator *co) {
     if (ha == NULL) return;
     loop_alarm_stop(&ha->depose);
     to_leader_close(&ha->to_leader);
+    journal_follow_destroy(&co->follow);
     store_close(&co->store);
     explicit_bzero(ha->etcd.password, sizeof(ha->etcd.password));
     free(ha);

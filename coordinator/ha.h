@@ -27,6 +27,10 @@ void ha_superseded(struct coordinator *co, const char *why);
 /* Gives the lead away for good, ends what still runs, and then calls fn(co). */
 void ha_leave(struct coordinator *co, void (*fn)(void *co));
 
+/* Where the leader gives its journal to others; "": nobody leads, or it is not said. */
+const char *ha_leader_management(const struct coordinator *co);
+/* GET JOURNAL_PATH. Takes x. */
+void ha_serve_journal(struct coordinator *co, struct http_x *x);
 /* Why it does not serve, when it does not lead; valid until the next call. */
 const char *ha_standby_text(const struct coordinator *co);
 /* 503 `standby`, with the leader's address. */

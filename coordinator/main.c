@@ -24,6 +24,8 @@
 #include "coordinator/coordinator.h"
 #include "coordinator/coord_facts.h"
 #include "coordinator/ha.h"
+#include "coordinator/journal_feed.h"
+#include "coordinator/journal_follow.h"
 #include "coordinator/lora.h"
 #include "coordinator/recorder.h"
 #include "coordinator/relay.h"
@@ -226,6 +228,9 @@ static void fill_budget(struct coordinator *co) {
     const int64_t transcripts = co->conf.transcripts_mib;
     budget_limit_set(&co->budget, BUDGET_TRANSCRIPT_BYTES,
                      transcripts > 0 ? (uint64_t)transcripts << 20 : budget_bodies_default());
+    const int64_t replicas = co->conf.replicate_mib;
+    budget_limit_set(&co->budget, BUDGET_JOURNAL_BYTES,
+                     replicas > 0 ? (uint64_t)replicas << 20 : budget_bodies_default());
     budget_limit_set(&co->budget, BUDGET_REQUESTS, (uint64_t)co->conf.requests_max);
     if (co->conf.tenant_waiting_max > 0)
         budget_limit_set(&co->budget, BUDGET_TENANT_WAITING, (uint64_t)co->conf.tenant_waiting_max);
@@ -279,6 +284,17 @@ static enum err open_otlp(struct coordinator *co, struct errbuf *eb) {
     return o.url[0] != 0 ? otlp_create(&co->otlp, &o, eb) : ERR_OK;
 }
 
+static enum err open_journal(struct coordinator *co) {
+    if (!co->conf.replicate) return ERR_OK;
+    enum err e = co->ha != NULL ? journal_feed_create(&co->feed, co->loop) : ERR_OK;
+    const struct journal_opts o = {.budget = &co->budget,
+                                   .answered_ms = (uint64_t)co->conf.resume_keep_s * 1000,
+                                   .keyed_ms = (uint64_t)co->conf.idempotency_keep_s * 1000,
+                                   .on_change = co->feed != NULL ? journal_feed_change : NULL,
+                                   .arg = co->feed};
+    return e == ERR_OK ? journal_create(&co->journal, &o) : e;
+}
+
 static enum err open_alarm_send(struct coordinator *co) {
     const struct alarm_send_opts o = {.alarms = co->alarms,
                                       .client = co->client,
@@ -306,6 +322,7 @@ static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {
     if (e == ERR_OK) e = alarms_create(&co->alarms, co->conf.manage_ip);
     if (e == ERR_OK) e = open_alarm_send(co);
     if (e == ERR_OK) e = console_create(&co->console, co);
+    if (e == ERR_OK) e = open_journal(co);
     if (e == ERR_OK) e = relay_set_create(&co->relays, co);
     if (e == ERR_OK)
         e = grpc_health_create(&co->grpc_health, co->loop, coord_serves_anything, coord_has_model,
@@ -341,6 +358,9 @@ static void coordinator_close(struct coordinator *co) {
     grpc_health_destroy(&co->grpc_health);
     for (int i = 0; i < co->n_listeners; i++) http_server_close(&co->listeners[i].server);
     relay_set_destroy(&co->relays);
+    journal_follow_destroy(&co->follow);
+    journal_destroy(&co->journal);
+    journal_feed_destroy(&co->feed);
     console_destroy(&co->console);
     kept_service_destroy(&co->kept);
     ha_close(co);

@@ -6,13 +6,14 @@
 #include "common/base/log.h"
 #include "common/base/entropy.h"
 #include "coordinator/console.h"
+#include "coordinator/journal.h"
 #include "coordinator/recorder.h"
 #include "coordinator/relay_priv.h"
 #include "proto/api_error.h"
 #include "proto/tensors.h"
 #include "proto/json.h"
 
-enum { SCAN_MS = 100, NEW_TOKENS_GUESS = 128, DEADLINE_MS_MAX = 3600000 };
+enum { SCAN_MS = 100, EXPIRE_MS = 1000, NEW_TOKENS_GUESS = 128, DEADLINE_MS_MAX = 3600000 };
 #define DEADLINE_HEADER "x-baton-deadline-ms"
 
 static struct relay **bucket(struct relay_set *s, uint64_t id) {
@@ -85,17 +86,18 @@ void relay_remove(struct relay *r) {
 
 /* ---- admission */
 static void on_client_gone(void *arg) {
-    relay_step(arg, EV_CLIENT_GONE, &(struct relay_input){.left = LEFT_BOTH});
+    relay_client_left(arg);
 }
 
-static struct relay *add(struct relay_set *s, struct http_x *x, const struct api_path *path,
-                         const char *path_model, const struct body_look *look) {
+struct relay *relay_add(struct relay_set *s, struct http_x *x, const struct api_path *path,
+                        const char *path_model, const struct body_look *look, uint64_t id) {
     struct relay *r = calloc(1, sizeof(*r));
     if (r == NULL) return NULL;
     r->set = s;
     r->path = path;
     api_path_format(r->url_path, sizeof(r->url_path), path, path_model);
-    if (!new_id(s, &r->id)) {
+    r->id = id;
+    if (id == 0 && !new_id(s, &r->id)) {
         free(r);
         return NULL;
     }
@@ -299,13 +301,16 @@ static void take_request(struct relay_set *s, struct http_x *x, const struct api
         return;
     }
     look.n_chars += ask.context.len;
-    struct relay *r = add(s, x, path, path_model, &look);
+    struct relay *r = relay_add(s, x, path, path_model, &look, 0);
     if (r == NULL) {
         kept_ask_free(co->kept, &ask);
         turn_away(s, x, 503, "no_memory", err_text(ERR_NO_MEMORY));
         return;
     }
     r->ask = ask;
+    r->body = body;
+    r->n_body = n;
+    relay_journal_open(r, x);
     if (deadline_ms > 0) r->deadline_ms = r->arrival_ms + deadline_ms;
     relay_prefix_open(r, &look);
     kept_record(co->kept, x, &r->ask, r->id_text);
@@ -323,33 +328,31 @@ static void take_request(struct relay_set *s, struct http_x *x, const struct api
     if (!refused_early(r)) relay_schedule(s);
 }
 
-void relay_start(struct relay_set *s, struct http_x *x, const struct api_path *path,
-                 const char *path_model) {
+bool relay_admit(struct relay_set *s, struct http_x *x, const struct api_path *path) {
     struct coordinator *co = s->co;
     s->counts.received++;
     coord_metrics_received(co->metrics);
     if (co->stopping) { /* what an instance that drains says */
         turn_away(s, x, 503, "not_ready", "The service has been stopped");
-        return;
-    }
-    if (!co->stands_by && controller_embeds(co) && !controller_ready(co)) {
+    } else if (!co->stands_by && controller_embeds(co) && !controller_ready(co)) {
         turn_away_text(s, x, path);
-        return;
-    }
-    if (co->stands_by || !controller_admits(co)) {
+    } else if (co->stands_by || !controller_admits(co)) {
         turn_away(s, x, 503, "not_ready", coord_not_ready(co));
-        return;
-    }
-    if (s->memory.full) {
+    } else if (s->memory.full) {
         budget_refused(&co->budget, BUDGET_MEMORY);
         turn_away_memory(s, x, path);
-        return;
-    }
-    if (!has_place(s, http_x_tenant(x))) {
+    } else if (!has_place(s, http_x_tenant(x))) {
         turn_away(s, x, 429, "too_many", "Too many requests");
-        return;
+    } else {
+        return true;
     }
-    take_request(s, x, path, path_model);
+    return false;
+}
+
+void relay_start(struct relay_set *s, struct http_x *x, const struct api_path *path,
+                 const char *path_model) {
+    if (!relay_come_back(s, x, path, path_model) && relay_admit(s, x, path))
+        take_request(s, x, path, path_model);
 }
 
 /* ---- from outside */
@@ -496,6 +499,8 @@ static void scan_one(struct relay *r, uint64_t now) {
         if (runs(r) && !r->attempt.answered && late != CAUSE_DEADLINE)
             relay_report_p(r, VERDICT_FAULT, text);
         relay_fail(r, late, text);
+    } else if (r->gone_ms != 0 && is_over(r->gone_ms, r->set->co->conf.resume_grace_s, now)) {
+        relay_step(r, EV_CLIENT_GONE, &(struct relay_input){.left = LEFT_BOTH});
     } else if (is_silent(r, now)) {
         relay_report_fault(r, CAUSE_D_SILENT, "");
         lose_d(r, CAUSE_D_SILENT, LEFT_BOTH);
@@ -509,6 +514,10 @@ static void on_scan(void *arg) {
     const uint64_t now = clock_ms();
     const size_t n_queued = s->n_queued;
     look_at_memory(s);
+    if (s->co->journal != NULL && now >= s->expire_ms) {
+        journal_expire(s->co->journal, now);
+        s->expire_ms = now + EXPIRE_MS;
+    }
     for (struct relay *r = s->first, *next; r != NULL; r = next) {
         next = r->next;
         scan_one(r, now);

@@ -48,6 +48,7 @@ static void finish(struct relay *r, int status, enum cause cause, enum left left
     console_ended(s->co->console, how);
     attempt_end(r, left);
     relay_settle(r);
+    relay_journal_ended(r, status, cause);
     relay_remove(r);
 }
 
@@ -67,7 +68,7 @@ static void act_send(struct relay *r, const struct relay_input *in) {
 }
 
 static void act_first(struct relay *r, const struct relay_input *in) {
-    relay_out_piece(&r->out, in->piece->body, in->piece->len);
+    relay_write(r, in->piece);
     relay_log_tokens(r, in->piece->tokens, in->piece->n_tokens);
     if (in->piece->len > 0 || !r->out.stream) relay_log_recovered(r);
     relay_flush_early(r);
@@ -78,14 +79,14 @@ static void act_keep(struct relay *r, const struct relay_input *in) {
 }
 
 static void act_write(struct relay *r, const struct relay_input *in) {
-    relay_out_piece(&r->out, in->piece->body, in->piece->len);
+    relay_write(r, in->piece);
     relay_log_tokens(r, in->piece->tokens, in->piece->n_tokens);
     relay_log_recovered(r);
 }
 
 static void act_finish(struct relay *r, const struct relay_input *in) {
     relay_log_note(r, CAUSE_NONE);
-    relay_out_last(&r->out, in->piece->body, in->piece->len);
+    relay_write_last(r, in->piece);
     relay_log_recovered(r);
     finish(r, 200, CAUSE_NONE, LEFT_NOBODY);
 }
@@ -143,7 +144,10 @@ static void act_fail(struct relay *r, const struct relay_input *in) {
     log_warn("relay", "req=%s event=failed status=%d cause=%s text=\"%s\"", r->id_text, status,
              cause_name(in->cause), in->text);
     relay_log_note(r, in->cause);
-    relay_out_fail(&r->out, status, in->text);
+    if (relay_is_handed_on(r, in->cause))
+        relay_out_hand_on(&r->out, in->text);
+    else
+        relay_out_fail(&r->out, status, in->text);
     finish(r, status, in->cause, in->left);
 }
 

@@ -3,9 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "coordinator/fwd_headers.h"
+#include "coordinator/journal.h"
 #include "coordinator/relay_priv.h"
 
 enum { ANSWER_BYTES_MAX = 64 << 20 };
@@ -55,9 +57,32 @@ static bool is_rebuilt(const struct relay *r) {
 }
 
 static const char *body_of(const struct relay *r, size_t *n) {
-    if (!is_rebuilt(r)) return http_x_body(r->out.x, n);
+    if (!is_rebuilt(r)) {
+        *n = r->n_body;
+        return r->body;
+    }
     *n = r->recompute.len;
     return r->recompute.data;
+}
+
+/* What the journal has of the client's; it may be gone. trace: in place of its own; NULL: none. */
+static void put_kept_headers(const struct journal_entry *e, struct fwd_headers *h,
+                             const char *trace) {
+    const char *p = e->headers.data, *end = p + e->headers.len;
+    char name[64], value[FWD_HEADER_BYTES];
+    while (p < end) {
+        const char *eol = memchr(p, '\n', (size_t)(end - p)),
+                   *colon = memchr(p, ':', (size_t)(eol - p));
+        if (colon != NULL && colon + 2 <= eol && (size_t)(colon - p) < sizeof(name) &&
+            (size_t)(eol - colon) < sizeof(value)) {
+            snprintf(name, sizeof(name), "%.*s", (int)(colon - p), p);
+            snprintf(value, sizeof(value), "%.*s", (int)(eol - colon - 2), colon + 2);
+            if (trace == NULL || strcasecmp(name, "traceparent") != 0)
+                fwd_headers_add(h, name, value);
+        }
+        p = eol + 1;
+    }
+    if (trace != NULL) fwd_headers_add(h, "traceparent", trace);
 }
 
 /* Only what is listed here goes to P: nothing internal that a client sends can pass. */
@@ -65,7 +90,7 @@ static void put_headers(const struct relay *r, struct fwd_headers *h, const stru
                         size_t record_bytes) {
     char value[96];
     fwd_headers_init(h);
-    fwd_headers_add_framing(h, r->out.x, r->path);
+    if (r->entry == NULL) fwd_headers_add_framing(h, r->out.x, r->path);
     fwd_headers_add(h, "req-type", "prefill");
     fwd_headers_add(h, "req-id", r->id_text);
     snprintf(value, sizeof(value), "%s;%u", d->node.ip, d->node.inter_comm_port);
@@ -91,7 +116,10 @@ static void put_headers(const struct relay *r, struct fwd_headers *h, const stru
     if (is_rebuilt(r)) fwd_headers_add(h, "is-recompute", "true");
     char trace[TRACEPARENT_BYTES];
     if (r->traced) traceparent_write(trace, &r->trace.own);
-    fwd_headers_add_trace(h, r->out.x, r->traced ? trace : NULL);
+    if (r->entry != NULL)
+        put_kept_headers(r->entry, h, r->traced ? trace : NULL);
+    else
+        fwd_headers_add_trace(h, r->out.x, r->traced ? trace : NULL);
 }
 
 static enum err send(struct relay *r, const struct inst *p, const struct inst *d) {
@@ -132,8 +160,11 @@ static enum err send(struct relay *r, const struct inst *p, const struct inst *d
 
 bool attempt_begin(struct relay *r, struct inst *p, struct inst *d) {
     struct attempt *a = &r->attempt;
-    *a = (struct attempt){
-        .p_id = p->id, .d_id = d->id, .epoch = r->n_lost, .sent_us = clock_us(), .part = BUF_INIT};
+    *a = (struct attempt){.p_id = p->id,
+                          .d_id = d->id,
+                          .epoch = r->epoch_base + r->n_lost,
+                          .sent_us = clock_us(),
+                          .part = BUF_INIT};
     a->part_tokens = BUF_INIT;
     a->early_last = &a->early;
     book(r, p, d);

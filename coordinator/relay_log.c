@@ -5,6 +5,7 @@
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "coordinator/journal.h"
 #include "coordinator/recorder.h"
 #include "coordinator/relay_priv.h"
 #include "proto/json.h"
@@ -23,6 +24,7 @@ static void give_up_transcript(struct relay *r, const char *why) {
              r->transcript.n_ids, why);
     drop_transcript(r);
     r->transcript_broken = true;
+    if (r->entry != NULL) journal_break(r->set->co->journal, r->entry);
 }
 
 /* It has grown by so many bytes. */
@@ -61,6 +63,11 @@ void relay_log_first(struct relay *r, const struct json_value *o) {
         t->cached_tokens[i] = v <= PROMPT_TOKENS_MAX ? (uint32_t)v : 0;
     }
     account(r, transcript_memory(t));
+    if (r->entry != NULL && !r->transcript_broken) journal_start(r->set->co->journal, r->entry, t);
+}
+
+void relay_log_adopt(struct relay *r) {
+    if (r->transcript.n_parts > 0) account(r, transcript_memory(&r->transcript));
 }
 
 /* Adds one token; *grown: grows by the bytes that it took. */

@@ -53,6 +53,10 @@ static void begin(struct relay_out *o) {
 }
 
 static void write_some(struct relay_out *o, const char *p, size_t n) {
+    if (o->x == NULL) {
+        o->begun = o->begun || n > 0;
+        return;
+    }
     begin(o);
     if (n == 0) return;
     o->begun = true;
@@ -61,11 +65,30 @@ static void write_some(struct relay_out *o, const char *p, size_t n) {
     http_x_stream_write(o->x, p, n);
 }
 
+void relay_out_attach(struct relay_out *o, struct http_x *x, const char *id, void (*gone)(void *),
+                      void *arg, const char *p, size_t n) {
+    if (o->x != NULL && o->x != x) http_x_abort(let_go(o)); /* a connection it has given up */
+    o->x = x;
+    o->head_sent = false;
+    o->last_write_ms = clock_ms();
+    http_x_set_header(x, "RequestUUID", id);
+    http_x_on_close(x, gone, arg);
+    if (o->stream && o->begun) write_some(o, p, n);
+}
+
+void relay_out_hand_on(struct relay_out *o, const char *text) {
+    if (o->x != NULL && o->head_sent)
+        http_x_abort(let_go(o));
+    else
+        relay_out_fail(o, 503, text);
+}
+
 static void end_stream(struct relay_out *o) {
-    http_x_stream_end(let_go(o));
+    if (o->x != NULL) http_x_stream_end(let_go(o));
 }
 
 static void whole(struct relay_out *o, int status, const char *type, const char *p, size_t n) {
+    if (o->x == NULL) return;
     say_attempt(o);
     coord_metrics_relayed(o->co->metrics, n);
     http_x_reply(let_go(o), status, type, p, n);
@@ -73,6 +96,7 @@ static void whole(struct relay_out *o, int status, const char *type, const char 
 
 /* The whole answer. */
 static void answered(struct relay_out *o, const char *p, size_t n) {
+    if (o->x == NULL) return;
     if (o->path->frames != API_FRAMES_TENSORS) {
         whole(o, 200, coord_media_type(framing_of(o)->whole), p, n);
         return;
@@ -111,6 +135,7 @@ static void end_with_event(struct relay_out *o, const char *json, size_t n) {
 
 void relay_out_error(struct relay_out *o, int status, const char *type, const char *body, size_t n,
                      bool framed) {
+    if (o->x == NULL) return;
     if (o->head_sent && framing_of(o)->trailers) {
         http_x_stream_fail(let_go(o), status, body, n);
     } else if (o->begun && framed) {
@@ -125,6 +150,7 @@ void relay_out_error(struct relay_out *o, int status, const char *type, const ch
 }
 
 void relay_out_fail(struct relay_out *o, int status, const char *text) {
+    if (o->x == NULL) return;
     if (o->head_sent) {
         char *body =
             api_error_body(o->path->errors, coord_error_style(o->co), &status, text, NULL, NULL);
@@ -144,7 +170,7 @@ void relay_out_fail(struct relay_out *o, int status, const char *text) {
 
 void relay_out_tick(struct relay_out *o, uint64_t now_ms) {
     uint64_t every_ms = (uint64_t)o->co->conf.sse_keep_alive_s * 1000;
-    if (every_ms == 0 || !o->stream || !framing_of(o)->comments ||
+    if (every_ms == 0 || o->x == NULL || !o->stream || !framing_of(o)->comments ||
         now_ms < o->last_write_ms + every_ms)
         return;
     begin(o);

@@ -17,7 +17,7 @@ struct api_path;
 
 struct relay_out {
     struct coordinator *co;
-    struct http_x *x; /* NULL: ended, or the client is gone */
+    struct http_x *x; /* NULL: ended, or the client is gone: what is written goes nowhere */
     const struct api_path *path;
     bool stream;    /* the client wants one */
     bool head_sent; /* of a stream: from here on an error is an event */
@@ -31,6 +31,11 @@ struct relay_out {
 void relay_out_open(struct relay_out *o, struct coordinator *co, struct http_x *x,
                     const struct api_path *path, bool stream, const char *id, void (*gone)(void *),
                     void *arg);
+/* The client has come back, over x: the one before is let go. p[n]: what it lacks. */
+void relay_out_attach(struct relay_out *o, struct http_x *x, const char *id, void (*gone)(void *),
+                      void *arg, const char *p, size_t n);
+/* It shall go to another coordinator: the connection of a stream breaks, others get a 503. */
+void relay_out_hand_on(struct relay_out *o, const char *text);
 /* A piece of a stream; nothing where the client waits for a whole body. */
 void relay_out_piece(struct relay_out *o, const char *p, size_t n);
 /* The end of a stream, or a whole body. */

@@ -11,7 +11,8 @@
  *   relay_stop.c     stopInfer
  *   relay_log.c      what becomes known of a request: transcript, attempts, its record
  *   relay_record.c   the records as JSON
- *   relay_out.c      the only one that writes to a client */
+ *   relay_out.c      the only one that writes to a client
+ *   relay_journal.c  clients that come back, and what is kept for them */
 #ifndef BATON_COORDINATOR_RELAY_PRIV_H
 #define BATON_COORDINATOR_RELAY_PRIV_H
 
@@ -32,6 +33,8 @@
 #include "proto/cause.h"
 #include "proto/limits.h"
 #include "proto/transcript.h"
+
+struct journal_entry;
 
 /* A whole piece of an answer, as it came from D; what it points to lives during the call. */
 struct piece {
@@ -126,7 +129,13 @@ struct relay {
     struct transcript transcript;
     size_t transcript_bytes; /* counted as BUDGET_TRANSCRIPT_BYTES */
     bool transcript_broken;  /* it was given up: what the client has is not known any more */
-    struct demand demand;    /* of the attempt that is to be, or runs */
+    const char *body;        /* [n_body] the client's; of out.x, or of the entry */
+    size_t n_body;
+    struct journal_entry *entry; /* its client may come back (journal.h); NULL: it may not */
+    uint64_t skip_to;            /* so many events its client had of a coordinator before */
+    uint64_t gone_ms;            /* since when its client is away; 0: it is there */
+    unsigned epoch_base;         /* of attempts: above those of a coordinator before */
+    struct demand demand;        /* of the attempt that is to be, or runs */
     double expected_tokens;
     size_t n_chars;
     struct prefix_key *keys; /* [n_keys] of its input, which has input_bytes; NULL: none */
@@ -202,6 +211,7 @@ struct relay_set {
     uint64_t turn;
     double p_turn, d_turn; /* where the turns of P's and of D's are (schedule_turn()) */
     struct loop_timer *scan;
+    uint64_t expire_ms; /* the next look at what the journal has kept long enough */
     struct mem_guard memory;
     struct relay_counts counts;
     struct recent recent[RECENT];
@@ -237,6 +247,11 @@ bool relay_move(struct relay *r, uint32_t inst_id, enum cause cause);
 void relay_fail(struct relay *r, enum cause cause, const char *text);
 
 /* ---- relay.c */
+/* False: it is not admitted, and x is answered. */
+bool relay_admit(struct relay_set *s, struct http_x *x, const struct api_path *path);
+/* id 0: it gets its own. NULL: no memory. */
+struct relay *relay_add(struct relay_set *s, struct http_x *x, const struct api_path *path,
+                        const char *path_model, const struct body_look *look, uint64_t id);
 /* By own or client's id, among the requests of the tenant's owner (proto/tenant.h). */
 struct relay *relay_find_any(struct relay_set *s, const char *tenant, const char *id);
 struct relay *relay_find(struct relay_set *s, uint64_t id);
@@ -267,7 +282,24 @@ void relay_drop_kept(struct relay *r);
 /* A piece of D while decoding, or draining with P's answer out. */
 void relay_take_piece(struct relay *r, const struct piece *p);
 
+/* ---- relay_journal.c: clients that come back for the rest of an answer, or for the same again */
+/* False: x is a request like any other. Else it is answered, or will be. */
+bool relay_come_back(struct relay_set *s, struct http_x *x, const struct api_path *path,
+                     const char *path_model);
+/* From here on its client may come back, where that is switched on. */
+void relay_journal_open(struct relay *r, struct http_x *x);
+/* To the client, and to the journal. */
+void relay_write(struct relay *r, const struct piece *p);
+void relay_write_last(struct relay *r, const struct piece *p);
+/* Its client has gone: it goes on for a while where that one may come back, else it ends. */
+void relay_client_left(struct relay *r);
+void relay_journal_ended(struct relay *r, int status, enum cause cause);
+/* Whether its client may go to another coordinator with it, as this one stops. */
+bool relay_is_handed_on(const struct relay *r, enum cause cause);
+
 /* ---- relay_log.c */
+/* r->transcript is that of a coordinator before: it is counted. */
+void relay_log_adopt(struct relay *r);
 /* Of P's answer: the first that knows opens the transcript. */
 struct json_value;
 void relay_log_first(struct relay *r, const struct json_value *answer);
@@ -304,7 +336,6 @@ bool relay_breakers_all_closed(const struct coordinator *co);
 bool relay_breakers_leave_a_pair(const struct coordinator *co, uint64_t now_ms);
 
 /* ---- relay_prefix.c: where the beginning of a request lies */
-struct body_look;
 void relay_prefix_open(struct relay *r, const struct body_look *look);
 /* What of r is known: its tokens go to the demand. */
 size_t relay_prefix_find(const struct relay *r, struct prefix_found out[PREFIX_FOUND_MAX],

@@ -48,6 +48,8 @@
     X(SPANS, "spans", "pd.otlp_url", "requests whose spans their collector did not take")          \
     X(TRANSCRIPT_BYTES, "transcript_bytes", "pd.transcripts_mib",                                  \
       "bytes of what clients have been sent, as tokens")                                           \
+    X(JOURNAL_BYTES, "journal_bytes", "pd.replicate_mib",                                          \
+      "bytes of requests that clients may come back to")                                           \
     X(KEPT_BYTES, "kept_bytes", "limits.keptMiB", "bytes of responses that are kept")              \
     X(KEPT, "kept", "limits.keptResponses", "responses that are kept")                             \
     X(REQUESTS, "requests", "request_limit.max_requests", "requests in flight")                    \
