@@ -36,8 +36,6 @@ static void ref_logprobs(const struct sampling *p, const struct path *b, int n_p
         bool seen = false, allowed = p->allowed_ids == NULL;
         for (int i = 0; i < b->n; i++) seen |= b->ids[i] == v;
         for (size_t i = 0; i < p->n_allowed_ids; i++) allowed |= p->allowed_ids[i] == v;
-        allowed |= v == FAKE_EOS && !p->ignore_eos;
-        for (size_t i = 0; i < p->n_stop_token_ids; i++) allowed |= p->stop_token_ids[i] == v;
         bool early = b->n - n_prompt < p->new_tokens_min;
         if (early && v == FAKE_EOS && !p->ignore_eos) allowed = false;
         float x = logits[v];
@@ -301,9 +299,9 @@ static void test_wide_search_is_exhaustive(void **state) {
         o.batch_max = 32;
         struct rig *r = rig_open(&o);
         struct sampling p = beams(20, 3); /* 16 prefixes of two tokens */
-        int32_t ids[6], allowed[4] = {2, 30, 31, 90};
+        int32_t ids[6], allowed[5] = {2, 30, 31, 90, FAKE_EOS};
         p.allowed_ids = allowed;
-        p.n_allowed_ids = 4;
+        p.n_allowed_ids = 5;
         prompt_of(seed, ids, 6);
         struct path all[128], root = {.n = 6};
         int n_all = 0;
