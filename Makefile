@@ -67,7 +67,7 @@ include tests/build.mk
 
 # ---- what one types
 .PHONY: all daemons unit-bins deps deps-test deps-lint demo run test check-unit check-fuzz check-oracle check-cluster \
-        check-console abuse chaos check-asan check-tsan lint format bench bench-peer install uninstall deb tarball check-reproducible clean
+        check-console abuse chaos check-asan check-tsan lint format bench bench-peer install uninstall docs deb tarball check-reproducible clean
 .DEFAULT_GOAL := all
 PY := /usr/bin/python3
 
@@ -76,7 +76,7 @@ all: deps daemons
 deps:
 	@tools/deps.sh build
 deps-test:
-	@tools/deps.sh build test
+	@tools/deps.sh build test docs
 deps-lint:
 	@tools/deps.sh build test lint
 
@@ -175,6 +175,13 @@ install: daemons
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,baton batonctl baton-replay baton-bench baton-coordinator baton-prefill baton-decode baton-make-pki)
 	rm -rf $(DESTDIR)$(PREFIX)/share/baton
+
+# The pages of docs/ as a site with a search, and a reference made of the programs' own tables, in build/docs: any server of files shows it.
+docs:
+	@tools/deps.sh build docs
+	@$(MAKE) -s -j$$(nproc) daemons
+	@tools/site/build.sh $(BUILD)
+	@echo "$(BUILD)/docs/index.html"
 
 # Packages of what is built, in build/: for Debian, and a folder with its libraries for other Linux systems. The same sources give the same bytes.
 deb: daemons

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the Debian packages that are missing from the lists named on the command line: build test lint bench console.
+# Installs the Debian packages that are missing from the lists named on the command line: build test lint bench console docs.
 # Asks dpkg first, so that it is instant and needs no network when nothing is missing.
 set -eu
 
@@ -9,6 +9,7 @@ test="libcmocka-dev python3-minimal python3-pytest python3-pytest-xdist python3-
 lint="lintian clang clang-format cppcheck libclang-rt-14-dev"
 bench="python3-numpy iproute2"
 console="chromium"
+docs="mkdocs"
 
 wanted=""
 for list in "$@"; do
@@ -18,7 +19,8 @@ for list in "$@"; do
     lint) wanted="$wanted $lint" ;;
     bench) wanted="$wanted $bench" ;;
     console) wanted="$wanted $console" ;;
-    *) echo "deps: unknown list $list (build, test, lint, bench, console)" >&2; exit 2 ;;
+    docs) wanted="$wanted $docs" ;;
+    *) echo "deps: unknown list $list (build, test, lint, bench, console, docs)" >&2; exit 2 ;;
     esac
 done
 # node is often there from elsewhere; Debian's only when it is not.
