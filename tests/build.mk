@@ -56,12 +56,12 @@ $(eval $(call link_rule,$(BUILD)/bin/coordinator,$(call obj,coordinator/main) $(
 $(eval $(call link_rule,$(BUILD)/bin/prefill,$(call obj,prefill/main) $(O_FACTS) $(O_ROLES),$(LIBS_ALL)))
 $(eval $(call link_rule,$(BUILD)/bin/decode,$(call obj,decode/main) $(O_FACTS) $(O_ROLES),$(LIBS_ALL)))
 
-$(eval $(call link_rule,$(BUILD)/bin/batonctl,$(call obj,$(CTL)) $(O_FACTS) $(O_NET),$(LIBS_NET)))
+$(eval $(call link_rule,$(BUILD)/bin/batonctl,$(call obj,$(CTL) $(SIM) $(SIM_OF)) $(O_FACTS) $(O_NET),$(LIBS_NET) -lz -lm))
 $(BUILD)/bin/baton: $(BUILD)/bin/batonctl
 	@ln -sf batonctl $@
 $(eval $(call link_rule,$(BUILD)/bin/replay,$(call obj,tools/replay $(REPLAY) coordinator/schedule coordinator/route) $(O_FACTS) $(O_NET),$(LIBS_NET) -lm))
 $(eval $(call link_rule,$(BUILD)/bin/baton-bench,$(call obj,tools/baton_bench $(LOAD)) $(O_FACTS) $(O_NET),$(LIBS_NET) -lz -lm))
-$(eval $(call link_rule,$(BUILD)/bin/simulate,$(call obj,tools/simulate $(SIM) tools/load/load_source tools/load/load_hist coordinator/plan coordinator/digs coordinator/role_needs coordinator/schedule coordinator/route) $(O_FACTS) $(O_NET),$(LIBS_NET) -lz -lm))
+$(eval $(call link_rule,$(BUILD)/bin/simulate,$(call obj,tools/simulate $(SIM) $(SIM_OF)) $(O_FACTS) $(O_NET),$(LIBS_NET) -lz -lm))
 
 # test and fuzz binaries: floor name, list of tests, libraries
 unit_bins = $(patsubst %,$(BUILD)/tests/unit/%_test,$(1))

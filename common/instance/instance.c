@@ -17,6 +17,7 @@
 #include "common/instance/inst_metrics.h"
 #include "common/instance/inst_facts.h"
 #include "common/instance/inst_inspect.h"
+#include "common/instance/inst_measure.h"
 #include "common/instance/inst_pack.h"
 #include "common/instance/inst_routes.h"
 #include "common/net/access_log.h"
@@ -409,6 +410,8 @@ static const struct cli_option options[] = {
      "quantize)"},
     {"--inspect", NULL, "MODEL",
      "as the first argument: says what a model is and needs, and ends (batonctl inspect)"},
+    {"--measure", NULL, "MODEL",
+     "as the first argument: measures this machine with a model, and ends (batonctl advise)"},
     {NULL, NULL, NULL, NULL},
 };
 
@@ -460,6 +463,7 @@ int instance_main(int argc, char **argv, const struct role_ops *const *roles,
     kernels_openblas_environment();
     if (argc > 1 && strcmp(argv[1], "--pack-weights") == 0) return inst_pack(argc - 2, argv + 2);
     if (argc > 1 && strcmp(argv[1], "--inspect") == 0) return inst_inspect(argc - 2, argv + 2);
+    if (argc > 1 && strcmp(argv[1], "--measure") == 0) return inst_measure(argc - 2, argv + 2);
     daemon_args_read(&args, &cli, argc, argv);
     int status = args.status;
     if (args.what == DAEMON_VERSION) print_version(first_role);

@@ -18,7 +18,7 @@ from harness import BUILD, READY_S, ROOT, SLOW, Cluster, free_ports, get, post, 
 CTL = os.path.join(BUILD, "bin", "batonctl")
 BATON = os.path.join(BUILD, "bin", "baton")
 COMMANDS = ["serve", "status", "top", "watch", "request", "plan", "alarms", "role", "drain", "undrain", "join", "leave", "upgrade", "reload", "log", "logs",
-            "check", "doctor", "inspect", "quantize", "help", "completion", "man", "version"]
+            "check", "doctor", "advise", "inspect", "quantize", "help", "completion", "man", "version"]
 
 
 def ctl(*args, timeout=60, **env):

@@ -28,6 +28,7 @@ for f in $(git ls-files '*.c' '*.h' | grep -v '^tests/'); do
     ok=" $dir $(allowed "$dir") "
     case $f in prefill/main.c | decode/main.c) ok="$ok prefill decode " ;; esac
     case $f in tools/baton_bench.c) ok="$ok tools/load " ;; esac
+    case $f in tools/ctl/*advise*) ok="$ok tools/load tools/sim " ;; esac
     case $f in tools/simulate.c) ok="$ok tools/load tools/sim " ;; esac
     case $f in tools/openapi_gen.c) ok="$ok common/endpoint " ;; esac # the rows of the parameters, which are data
     case $f in tools/proto_gen.c) ok="$ok common/grpc " ;; esac # the form of the tables that it writes

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include "common/base/buf.h"
 #include "common/base/cli.h"
 #include "proto/json.h"
@@ -14,7 +15,7 @@
 struct tls;
 struct ctl;
 
-enum { CTL_ARGS_MAX = 8, CTL_OPTIONS_MAX = 16 };
+enum { CTL_ARGS_MAX = 8, CTL_OPTIONS_MAX = 32 };
 enum {
     CTL_LOCAL = 1, /* it asks no coordinator */
     CTL_RAW = 2,   /* all behind the name is the affair of run(), in c->argc and c->argv */
@@ -58,6 +59,8 @@ extern const struct cli_option ctl_options[];   /* of all commands */
 const char *ctl_option(const struct ctl *c, const char *flag);
 /* A whole number in an option; false: it is another, and that was said. Absent: *out stays. */
 bool ctl_number(const struct ctl *c, const char *flag, long min, long max, long *out);
+/* The same of any number. */
+bool ctl_decimal(const struct ctl *c, const char *flag, double min, double max, double *out);
 /* Runs one command line behind the program's name, the connection as c has it already. */
 int ctl_run_words(struct ctl *c, int argc, char **argv);
 /* "batonctl: " and a line on stderr; with --json the line as {"error":...} on stdout too. Returns
@@ -123,6 +126,7 @@ int ctl_cmd_top(struct ctl *c);
 int ctl_cmd_logs(struct ctl *c);
 int ctl_cmd_check(struct ctl *c);
 int ctl_cmd_doctor(struct ctl *c);
+int ctl_cmd_advise(struct ctl *c);
 int ctl_cmd_inspect(struct ctl *c);
 int ctl_cmd_quantize(struct ctl *c);
 int ctl_cmd_serve(struct ctl *c);
@@ -137,6 +141,17 @@ int ctl_usage(const struct ctl_command *command, FILE *to);
 /* The path of a program of ours, as it is called in the build folder or installed. False: neither
  * is there, and that was said. */
 bool ctl_program(const struct ctl *c, const char *name, char path[4096]);
+/* A folder, a GGUF file or a bundled model's name: its whole path. False: it is none, and that was
+ * said. */
+bool ctl_find_model(const struct ctl *c, const char *word, char model[4096]);
+/* One of several programs that run at once; what it says to stderr must be little until its end. */
+struct ctl_child {
+    int pid, said_fd;
+    FILE *out;
+};
+bool ctl_child_start(struct ctl_child *child, char *const argv[], bool keep_out);
+int ctl_child_end(struct ctl_child *child, struct buf *out,
+                  struct buf *said); /* also a failed one */
 /* Runs argv; said has what it wrote to stderr, out what it wrote to stdout, the first megabytes of
  * each (out NULL: that is thrown away). Returns its exit status, or -1. */
 int ctl_run_program(char *const argv[], struct buf *out, struct buf *said);

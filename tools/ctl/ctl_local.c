@@ -79,30 +79,43 @@ static void read_out(FILE *f, struct buf *out) {
         buf_append(out, chunk, n);
 }
 
-int ctl_run_program(char *const argv[], struct buf *out, struct buf *said) {
-    int fds[2], status = -1;
-    char chunk[512];
-    if (pipe2(fds, O_CLOEXEC) != 0) return -1;
-    FILE *file = out != NULL ? tmpfile() : NULL; /* it waits for no reader, as a pipe would */
-    const pid_t pid = out != NULL && file == NULL ? -1 : fork();
-    if (pid == 0) {
-        const int to = file != NULL ? fileno(file) : open("/dev/null", O_WRONLY);
+bool ctl_child_start(struct ctl_child *child, char *const argv[], bool keep_out) {
+    int fds[2];
+    *child = (struct ctl_child){.pid = -1, .said_fd = -1};
+    if (pipe2(fds, O_CLOEXEC) != 0) return false;
+    if (keep_out) child->out = tmpfile(); /* it waits for no reader, as a pipe would */
+    child->pid = keep_out && child->out == NULL ? -1 : fork();
+    if (child->pid == 0) {
+        const int to = keep_out ? fileno(child->out) : open("/dev/null", O_WRONLY);
         dup2(to, STDOUT_FILENO);
         dup2(fds[1], STDERR_FILENO);
         execv(argv[0], argv);
         _exit(127);
     }
     close(fds[1]);
-    for (ssize_t n; pid > 0 && (n = read(fds[0], chunk, sizeof(chunk))) != 0;) {
+    child->said_fd = fds[0];
+    return child->pid > 0;
+}
+
+int ctl_child_end(struct ctl_child *child, struct buf *out, struct buf *said) {
+    char chunk[512];
+    int status = -1;
+    for (ssize_t n; child->pid > 0 && (n = read(child->said_fd, chunk, sizeof(chunk))) != 0;) {
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) break;
         if (said->len < SAID_BYTES_MAX) buf_append(said, chunk, (size_t)n);
     }
-    close(fds[0]);
-    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
-    if (file != NULL && pid > 0) read_out(file, out);
-    if (file != NULL) fclose(file);
-    return pid > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    if (child->said_fd >= 0) close(child->said_fd);
+    while (child->pid > 0 && waitpid(child->pid, &status, 0) < 0 && errno == EINTR) {}
+    if (child->out != NULL && child->pid > 0) read_out(child->out, out);
+    if (child->out != NULL) fclose(child->out);
+    return child->pid > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+int ctl_run_program(char *const argv[], struct buf *out, struct buf *said) {
+    struct ctl_child child;
+    (void)ctl_child_start(&child, argv, out != NULL);
+    return ctl_child_end(&child, out, said);
 }
 
 static bool has(const struct json_value *root, const char *key) {

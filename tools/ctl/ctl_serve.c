@@ -72,12 +72,12 @@ static bool bundled(char out[PATH_MAX], int i, const char *name) {
     return true;
 }
 
-static void name_bundled(const struct serve *s) {
+static void name_bundled(const struct ctl *c) {
     char path[PATH_MAX];
     for (int i = 0; bundled(path, i, ""); i++) {
         DIR *d = opendir(path);
         if (d == NULL) continue;
-        fprintf(stderr, "%s: bundled models:", s->c->name);
+        fprintf(stderr, "%s: bundled models:", c->name);
         for (struct dirent *e; (e = readdir(d)) != NULL;)
             if (e->d_name[0] != '.') fprintf(stderr, " %s", e->d_name);
         fputc('\n', stderr);
@@ -86,14 +86,14 @@ static void name_bundled(const struct serve *s) {
     }
 }
 
-static bool find_model(struct serve *s, const char *word) {
+bool ctl_find_model(const struct ctl *c, const char *word, char model[4096]) {
     char path[PATH_MAX];
-    if (realpath(word, s->model) != NULL) return true;
+    if (realpath(word, model) != NULL) return true;
     for (int i = 0; strchr(word, '/') == NULL && bundled(path, i, word); i++)
-        if (realpath(path, s->model) != NULL) return true;
-    ctl_fail(s->c, 2, "MODEL must be a folder, a GGUF file or a bundled model, got \"%s\": %s",
-             word, strerror(ENOENT));
-    name_bundled(s);
+        if (realpath(path, model) != NULL) return true;
+    ctl_fail(c, 2, "MODEL must be a folder, a GGUF file or a bundled model, got \"%s\": %s", word,
+             strerror(ENOENT));
+    name_bundled(c);
     return false;
 }
 
@@ -552,7 +552,7 @@ int ctl_cmd_serve(struct ctl *c) {
     if (s.host == NULL) s.host = "127.0.0.1";
     if (inet_pton(AF_INET, s.host, &addr) != 1)
         return ctl_fail(c, 2, "--host must be an IPv4 address, got \"%s\"", s.host);
-    if (!find_model(&s, c->args[0])) return 2;
+    if (!ctl_find_model(c, c->args[0], s.model)) return 2;
     name_model(&s);
     if (describe(&s)) {
         status = 1;

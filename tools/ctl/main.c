@@ -72,6 +72,29 @@ static const struct cli_option logs[] = {
     END};
 static const struct cli_option doctor[] = {
     {"--offline", NULL, NULL, "asks no node: what configuration files and this machine say"}, END};
+static const struct cli_option advise[] = {
+    {"--instances", NULL, "N",
+     "instances of the cluster, 1 to 64 (default: 2; of a cluster its own)"},
+    {"--per-machine", NULL, "N",
+     "so many of them share a machine: they are measured at once, each on its part of the cores "
+     "(default: 1)"},
+    {"--dtypes", NULL, "LIST", "types of weights to measure, with commas (default: bf16,int8)"},
+    {"--seconds", NULL, "N", "that a measurement takes (default: 8)"},
+    {"--abilities", NULL, "FILE", "the body of GET /v2/status of an instance, instead of a MODEL"},
+    {"--slots", NULL, "N", "sequences that an instance decodes at a time (default: 32)"},
+    {"--link", NULL, "X", "bytes a second of KV from one instance to another (default: 1e9)"},
+    {"--ttft-goal", NULL, "MS", "target for the first token (default: 1000)"},
+    {"--gap-goal", NULL, "MS", "target for the mean time per further token (default: 50)"},
+    {"--rate", "-r", "R", "R requests a second (default: 1)"},
+    {"--arrivals", NULL, "KIND", "poisson, even, or bursty (default: poisson)"},
+    {"--in", "-i", "N[:M]", "tokens of a prompt, N to M (default: 512)"},
+    {"--out", "-o", "N[:M]", "tokens of an answer, N to M (default: 128)"},
+    {"--requests", NULL, "N", "so many requests (default: 1000; of a trace all)"},
+    {"--trace", NULL, "FILE", "instead: Azure's CSV or Mooncake's JSONL, also compressed by gzip"},
+    {"--time-scale", NULL, "X", "times of a trace are multiplied by X (default: 1)"},
+    {"--length-scale", NULL, "X", "lengths of a trace are multiplied by X (default: 1)"},
+    {"--seed", NULL, "N", "the same seed gives the same load (default: 1)"},
+    END};
 static const struct cli_option serve[] = {
     {"--split", NULL, NULL,
      "a coordinator, a prefill and a decode instance instead of one instance"},
@@ -130,6 +153,10 @@ const struct ctl_command ctl_commands[] = {
      "looks for what is wrong in and between the nodes of the configuration files, or of the "
      "coordinator, and says what to do about it",
      doctor, 0, CTL_ARGS_MAX, CTL_LOCAL, ctl_cmd_doctor, NULL},
+    {"advise", "[MODEL]",
+     "whether to split, how many instances of each role, and in which type, for a load: measured "
+     "here with MODEL, or by the instances of the coordinator, and simulated",
+     advise, 0, 1, CTL_LOCAL, ctl_cmd_advise, ""},
     {"inspect", "MODEL [--context TOKENS] [--slots N] [--dtype TYPE] [--kv TYPE] [--kernels SET]",
      "what a model is, the memory it needs, whether it fits here", NULL, 0, 0, CTL_RAW | CTL_LOCAL,
      ctl_cmd_inspect, NULL},
@@ -165,6 +192,19 @@ bool ctl_number(const struct ctl *c, const char *flag, long min, long max, long 
     const long v = strtol(text, &end, 10);
     if (text[0] < '0' || text[0] > '9' || *end != '\0' || strlen(text) > 18 || v < min || v > max) {
         ctl_fail(c, 2, "%s must be a number from %ld to %ld, got %s", flag, min, max, text);
+        return false;
+    }
+    *out = v;
+    return true;
+}
+
+bool ctl_decimal(const struct ctl *c, const char *flag, double min, double max, double *out) {
+    const char *text = ctl_option(c, flag);
+    if (text == NULL) return true;
+    char *end;
+    const double v = strtod(text, &end);
+    if (end == text || *end != '\0' || !(v >= min && v <= max)) {
+        ctl_fail(c, 2, "%s must be a number from %.10g to %.10g, got %s", flag, min, max, text);
         return false;
     }
     *out = v;

@@ -1,0 +1,170 @@
+/* advise_measure: how fast an instance is: measured here, as many at once as share a machine; or
+ * said by the instances of a cluster, or by a file. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "tools/ctl/advise.h"
+#include "tools/ctl/doctor.h"
+#include "tools/sim/sim_abilities.h"
+
+enum { AT_ONCE_MAX = 64, WORD_BYTES = 32 };
+
+/* Adds what one process, or one instance, says to an ability. */
+static bool take(struct ability *to, const struct json_value *o, double *n) {
+    struct perf_msg *perf = calloc(1, sizeof(*perf));
+    struct json_value *p;
+    const bool ok = perf != NULL && json_get_obj(o, "perf", &p) == JSON_OK &&
+                    perf_parse(perf, p, NULL) == ERR_OK;
+    if (ok) {
+        perf_merge(&to->perf, perf);
+        to->spread = (to->spread * *n + ctl_real(o, "spread")) / (*n + 1);
+        *n += 1;
+    }
+    free(perf);
+    return ok;
+}
+
+/* One that nothing can be computed with is refused. */
+static bool usable(const struct ability *m) {
+    return perf_prompt_s(&m->perf, 1) > 0 && perf_step_s(&m->perf, 1, 1) > 0;
+}
+
+/* As many processes at once as share a machine, each with its part of the cores. */
+static bool measure_type(struct advise *a, const char *program, const char *model,
+                         const char *dtype) {
+    static char flag[] = "--measure", f_dtype[] = "--dtype", f_threads[] = "--threads",
+                f_tokens[] = "--tokens", f_context[] = "--context", f_slots[] = "--slots",
+                f_seconds[] = "--seconds";
+    struct ctl_child children[AT_ONCE_MAX];
+    struct ability *m = &a->abilities[a->n_abilities];
+    char threads[WORD_BYTES], tokens[WORD_BYTES], context[WORD_BYTES], slots[WORD_BYTES],
+        seconds[WORD_BYTES], type[WORD_BYTES];
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN), each = cores / (long)a->per_machine;
+    double n = 0;
+    bool ok = true;
+    snprintf(threads, sizeof(threads), "%ld", each > 0 ? each : 1);
+    snprintf(tokens, sizeof(tokens), "%u", a->longest_in);
+    snprintf(context, sizeof(context), "%.0f", a->mean_in + a->mean_out / 2 + 1);
+    snprintf(slots, sizeof(slots), "%u", a->slots);
+    snprintf(seconds, sizeof(seconds), "%.0f", a->seconds);
+    snprintf(type, sizeof(type), "%.30s", dtype);
+    char *const argv[] = {(char *)(uintptr_t)program,
+                          flag,
+                          (char *)(uintptr_t)model,
+                          f_dtype,
+                          type,
+                          f_threads,
+                          threads,
+                          f_tokens,
+                          tokens,
+                          f_context,
+                          context,
+                          f_slots,
+                          slots,
+                          f_seconds,
+                          seconds,
+                          NULL};
+    memset(m, 0, sizeof(*m));
+    for (unsigned i = 0; i < a->per_machine; i++) (void)ctl_child_start(&children[i], argv, true);
+    for (unsigned i = 0; i < a->per_machine; i++) {
+        struct buf out = BUF_INIT, said = BUF_INIT;
+        struct json_value *o = NULL;
+        const int rc = ctl_child_end(&children[i], &out, &said);
+        if (rc == 0 && json_read(&o, out.data, out.len, NULL, NULL) == ERR_OK && take(m, o, &n)) {
+            snprintf(m->dtype, sizeof(m->dtype), "%.15s", ctl_str(o, "dtype"));
+            snprintf(m->kernels, sizeof(m->kernels), "%.15s", ctl_str(o, "kernels"));
+            m->kv_token_bytes = ctl_real(o, "kvTokenBytes");
+            m->weight_bytes = ctl_real(o, "weightBytes");
+        } else if (ok) {
+            ok = false;
+            ctl_fail(a->c, 1, "measuring %s as %s: %.*s", model, dtype,
+                     said.len > 0 ? (int)strcspn(said.data, "\n") : 7,
+                     said.len > 0 ? said.data : "nothing");
+        }
+        json_put(o);
+        buf_free(&out);
+        buf_free(&said);
+    }
+    a->n_abilities += ok;
+    return ok;
+}
+
+static bool measure_here(struct advise *a) {
+    char program[4096], model[4096], words[128];
+    const char *list = ctl_option(a->c, "--dtypes");
+    if (!ctl_find_model(a->c, a->c->args[0], model) || !ctl_program(a->c, "prefill", program))
+        return false;
+    if (a->per_machine > AT_ONCE_MAX) {
+        ctl_fail(a->c, 2, "--per-machine must be at most %d to measure here", AT_ONCE_MAX);
+        return false;
+    }
+    if (snprintf(words, sizeof(words), "%s", list != NULL ? list : "bf16,int8") >=
+        (int)sizeof(words)) {
+        ctl_fail(a->c, 2, "--dtypes is too long");
+        return false;
+    }
+    for (char *at = words, *word; (word = strsep(&at, ",")) != NULL;) {
+        if (a->n_abilities == ADVISE_ABILITIES_MAX) {
+            ctl_fail(a->c, 2, "--dtypes must be at most %d types", ADVISE_ABILITIES_MAX);
+            return false;
+        }
+        if (!measure_type(a, program, model, word)) return false;
+    }
+    return true;
+}
+
+static bool read_file(struct advise *a, const char *path) {
+    struct errbuf eb = {0};
+    struct ability *m = &a->abilities[0];
+    if (sim_abilities_read(&m->perf, path, &eb) != ERR_OK) {
+        ctl_fail(a->c, 2, "--abilities: %s", eb.text);
+        return false;
+    }
+    a->n_abilities = 1;
+    snprintf(m->dtype, sizeof(m->dtype), "?");
+    return true;
+}
+
+/* Instances are asked as the doctor asks them. */
+static bool ask_cluster(struct advise *a) {
+    struct doctor d = {.c = a->c};
+    struct ability *m = &a->abilities[0];
+    double n = 0;
+    bool ok = doc_look(&d);
+    unsigned n_instances = 0;
+    for (size_t i = 0; ok && i < d.n_nodes; i++) {
+        const struct doc_node *node = &d.nodes[i];
+        if (node->coordinator || node->live == NULL || node->status == NULL) continue;
+        n_instances++;
+        if (!take(m, node->status, &n)) continue;
+        snprintf(m->dtype, sizeof(m->dtype), "%.15s", doc_str(node->live, "model.dtype"));
+        snprintf(m->kernels, sizeof(m->kernels), "%.15s", doc_str(node->live, "model.kernels"));
+        m->kv_token_bytes = doc_num(node->live, "model.kvTokenBytes");
+        m->weight_bytes = doc_num(node->live, "model.weightBytes");
+        const double slots = doc_num(node->live, "model.slots");
+        if (ctl_option(a->c, "--slots") == NULL && slots >= 1 && slots <= SIM_SLOTS_MAX)
+            a->slots = (unsigned)slots;
+    }
+    if (ok && ctl_option(a->c, "--instances") == NULL && n_instances > 0)
+        a->instances = n_instances < ADVISE_INSTANCES_MAX ? n_instances : ADVISE_INSTANCES_MAX;
+    doc_free(&d);
+    if (ok && n == 0)
+        ctl_fail(a->c, 1,
+                 "no instance answers with what it has measured; name a MODEL to measure it here");
+    a->n_abilities = 1;
+    return ok && n > 0;
+}
+
+bool advise_abilities(struct advise *a) {
+    const char *file = ctl_option(a->c, "--abilities");
+    const bool ok = file != NULL       ? read_file(a, file)
+                    : a->c->n_args > 0 ? measure_here(a)
+                                       : ask_cluster(a);
+    for (size_t i = 0; ok && i < a->n_abilities; i++)
+        if (!usable(&a->abilities[i])) {
+            ctl_fail(a->c, 1, "no prompt or no step was measured as %s", a->abilities[i].dtype);
+            return false;
+        }
+    return ok;
+}
