@@ -94,6 +94,11 @@ static void on_status(void *arg, struct http_x *x, const struct route_params *p)
     coord_reply_status(arg, x);
 }
 
+static void on_state(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    coord_reply_state(arg, x);
+}
+
 static void on_alarms(void *arg, struct http_x *x, const struct route_params *p) {
     (void)p;
     coord_reply_alarms(arg, x);
@@ -463,6 +468,7 @@ static const struct route routes[] = {
     {PLANE_METRICS, "GET", "/metrics", on_metrics, 0},
     {PLANE_MGMT, "GET", "/v1/status", on_status, 0},
     {PLANE_MGMT, "GET", "/v2/status", on_status, 0},
+    {PLANE_MGMT, "GET", "/debug/state", on_state, 0},
     {PLANE_MGMT, "GET", "/v1/alarms", on_alarms, 0},
     {PLANE_MGMT, "GET", JOURNAL_PATH, on_journal, 0},
     {PLANE_MGMT | PLANE_LIMITED, "POST", "/v1/instances/register", on_register, SMALL_BODY},

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "common/base/clock.h"
+#include "common/base/process_state.h"
 #include "coordinator/alarms.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/ha.h"
@@ -11,7 +12,7 @@
 #include "coordinator/tenants.h"
 #include "proto/json.h"
 
-enum { TENANTS_SHOWN = 100 };
+enum { TENANTS_SHOWN = 100, STATE_REQUESTS_MAX = 1000 };
 
 static void reply(struct http_x *x, int status, struct json_value *root) {
     const char *s = root != NULL ? json_to_text(root, JSON_COMPACT, NULL) : NULL;
@@ -239,7 +240,7 @@ void coord_reply_alarms(const struct coordinator *co, struct http_x *x) {
     reply(x, 200, alarms_json(co->alarms));
 }
 
-void coord_reply_status(struct coordinator *co, struct http_x *x) {
+static struct json_value *status_json(struct coordinator *co) {
     struct json_value *root = json_new_obj(), *me = json_new_obj(), *arr = json_new_arr();
     struct relay_counts c;
     relay_counts(co->relays, &c);
@@ -264,5 +265,16 @@ void coord_reply_status(struct coordinator *co, struct http_x *x) {
         json_arr_add(arr, instance_json(co, in));
     json_obj_set(root, "instances", arr);
     json_obj_set(root, "recentRequests", relay_recent(co->relays));
+    return root;
+}
+
+void coord_reply_status(struct coordinator *co, struct http_x *x) {
+    reply(x, 200, status_json(co));
+}
+
+void coord_reply_state(struct coordinator *co, struct http_x *x) {
+    struct json_value *root = status_json(co);
+    json_obj_set(root, "process", process_state(&co->budget));
+    json_obj_set(root, "requests", relay_moving(co->relays, STATE_REQUESTS_MAX));
     reply(x, 200, root);
 }

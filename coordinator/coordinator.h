@@ -192,6 +192,8 @@ const char *coord_model(const struct coordinator *co);
 
 /* ---- coord_status.c */
 void coord_reply_status(struct coordinator *co, struct http_x *x);
+/* GET /debug/state: the same, with the process and where requests are; no text of a client. */
+void coord_reply_state(struct coordinator *co, struct http_x *x);
 void coord_reply_alarms(const struct coordinator *co, struct http_x *x);
 /* Why it is not ready: [{"id","name","stage","detail"}..], one for each instance that does not
  * serve, and what that leaves missing. The caller's, as the next. */

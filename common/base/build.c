@@ -1,14 +1,11 @@
 /* build: facts of the compiler's macros, and /proc/self. */
 #include "common/base/build.h"
 
-#include <dirent.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <unistd.h>
 #include "common/base/log.h"
 #include "common/base/metrics.h"
+#include "common/base/proc_stat.h"
 
 /* The daemons bring it (tests/build.mk writes it at each build); tests do without. */
 extern const char baton_commit[] __attribute__((weak));
@@ -136,47 +133,23 @@ static void count_to(struct metric *counter, double to) {
     metric_add(counter, to - metric_value(counter));
 }
 
-/* utime, stime, number of threads, start time, vsize and rss of /proc/self/stat (proc(5)). */
-static void read_stat(struct build_metrics *bm) {
-    char text[1024];
-    unsigned long long utime, stime, threads, start, vsize;
-    long long rss;
-    FILE *f = fopen("/proc/self/stat", "re");
-    size_t n = f != NULL ? fread(text, 1, sizeof(text) - 1, f) : 0;
-    if (f != NULL) fclose(f);
-    text[n] = 0;
-    const char *p = strrchr(text, ')'); /* the name before it may hold anything */
-    double tick = (double)sysconf(_SC_CLK_TCK);
-    if (p == NULL ||
-        sscanf(p + 1,
-               " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %*d %*d %*d %*d "
-               "%llu %*d %llu %llu %lld",
-               &utime, &stime, &threads, &start, &vsize, &rss) != 6)
-        return;
-    count_to(bm->series[CPU], (double)(utime + stime) / tick);
-    metric_set(bm->series[THREADS], (double)threads);
-    if (bm->boot_s > 0) metric_set(bm->series[START], bm->boot_s + (double)start / tick);
-    metric_set(bm->series[VIRTUAL], (double)vsize);
-    metric_set(bm->series[RSS], (double)rss * (double)sysconf(_SC_PAGESIZE));
-}
-
-static void read_fds(struct build_metrics *bm) {
-    struct rlimit limit;
-    DIR *d = opendir("/proc/self/fd");
-    int n = -3; /* ".", ".." and this one */
-    if (d != NULL) {
-        while (readdir(d) != NULL) n++;
-        closedir(d);
-        metric_set(bm->series[FDS], n);
+static void read_process(struct build_metrics *bm) {
+    struct proc_stat p;
+    proc_stat_read(&p);
+    if (p.threads > 0) {
+        count_to(bm->series[CPU], p.cpu_s);
+        metric_set(bm->series[THREADS], (double)p.threads);
+        if (bm->boot_s > 0) metric_set(bm->series[START], bm->boot_s + p.start_s);
+        metric_set(bm->series[VIRTUAL], (double)p.virtual_bytes);
+        metric_set(bm->series[RSS], (double)p.resident_bytes);
     }
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
-        metric_set(bm->series[FDS_MAX], (double)limit.rlim_cur);
+    if (p.fds_open > 0) metric_set(bm->series[FDS], p.fds_open);
+    if (p.fds_max > 0) metric_set(bm->series[FDS_MAX], (double)p.fds_max);
 }
 
 void build_metrics_read(struct build_metrics *bm) {
     if (bm == NULL) return;
-    read_stat(bm);
-    read_fds(bm);
+    read_process(bm);
     count_to(bm->series[DROPPED], (double)log_dropped());
 }
 

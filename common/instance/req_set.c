@@ -63,7 +63,7 @@ void req_end(struct inst_req *r, enum req_end how, const char *event, const char
 struct inst_req *req_set_next(const struct req_set *s, const struct req_kind *kind,
                               const struct inst_req *r) {
     struct inst_req *n = r == NULL ? s->first : r->next;
-    while (n != NULL && n->kind != kind) n = n->next;
+    while (n != NULL && kind != NULL && n->kind != kind) n = n->next;
     return n;
 }
 

@@ -70,7 +70,7 @@ void req_begin(struct req_set *s, struct inst_req *r);
 void req_end(struct inst_req *r, enum req_end how, const char *event, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* The one of the kind after r (NULL: the first). NULL: there is none. */
+/* The one of the kind (NULL: of any) after r (NULL: the first). NULL: there is none. */
 struct inst_req *req_set_next(const struct req_set *s, const struct req_kind *kind,
                               const struct inst_req *r);
 /* Whether that attempt of the request is under way in the role. */

@@ -203,3 +203,27 @@ def test_batonctl_log(pair):
     assert log("default", "kv", "--on", name) == (0, "info\n")
     assert log("loud")[0] == 1 and 'got "loud"' in log("loud")[1]
     assert log("info", "--on", "nobody") == (1, "batonctl: no instance is called nobody\n")
+
+
+def test_the_state_of_each_process():
+    with Cluster() as c:
+        secret = "a word that nobody else has"
+        stream = Stream(c.base, "/v1/completions", {**BODY, "prompt": secret, "max_tokens": 400, "stream": True})
+        stream.read_until(2)
+        whole = get(c.mgmt, "/debug/state")
+        assert whole.json["coordinator"]["requestsInFlight"] == 1 and len(whole.json["instances"]) == 2, whole.text
+        assert [r["state"] for r in whole.json["requests"]] == ["decoding"], whole.text
+        texts = [whole.text]
+        for daemon, n in ((c.prefills[0], 0), (c.decodes[0], 1)):
+            a = get(daemon.mgmt, "/debug/state")
+            texts.append(a.text)
+            assert a.json["loaded"] and len(a.json["requests"]) == a.json["requestsInAll"] == n, a.text
+            assert a.json["links"][0]["ok"] and a.json["engine"]["slots"] > a.json["engine"]["running"] == n, a.text
+        r = a.json["requests"][0]
+        assert (r["role"], r["phase"], r["choices"]) == ("decode", "running", 1) and r["promptTokens"] > 5 and r["ageMs"] >= r["silentMs"], r
+        for text in texts:
+            p = json.loads(text)["process"]
+            assert p["threads"] > 1 and p["memory"]["residentBytes"] > p["memory"]["mallocInUseBytes"] > 0 and p["descriptors"]["open"] > 5, p
+            assert {x["reason"] for x in p["limits"]} >= {"connections"} and p["log"]["level"] == "info", p
+            assert secret not in text and " nobody" not in text
+        stream.abandon()

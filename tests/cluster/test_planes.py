@@ -39,7 +39,7 @@ INSTANCE |= {p: ("GET", "data") for p in INFO + ["/dresult", "/openapi.json", "/
 INSTANCE |= {p: ("GET", "data mgmt") for p in HEALTH}
 INSTANCE["/v1/health"] = ("GET", "data")
 INSTANCE |= {p: ("GET", "mgmt") for p in ["/v1/status", "/v2/status", "/metrics-json", "/stopService",
-                                         "/v1/engine-server/running-status", "/v1/facts"]}
+                                         "/v1/engine-server/running-status", "/v1/facts", "/debug/state"]}
 INSTANCE |= {p: ("POST", "mgmt") for p in ["/v1/role/prefill", "/v1/role/decode", "/v1/role/flex", "/v2/role/prefill", "/v2/role/decode",
                                            "/v1/load_lora_adapter", "/v1/unload_lora_adapter",
                                            "/v1/engine-server/fault-handling-command", "/v1/reload"]}
@@ -49,7 +49,7 @@ COORDINATOR |= {p: ("GET", "data") for p in INFO + ["/openapi.json", "/docs", "/
                                                    "/health/timed-5"]}
 COORDINATOR |= {p: ("GET", "data mgmt status") for p in PROBES + ["/v2/health/live", "/v2/health/ready", f"{M}/ready"]}
 COORDINATOR |= {p: ("GET", "mgmt") for p in ["/v1/status", "/v2/status", "/v1/alarms", "/v1/instances/tasks", "/v1/coordinator_info", "/recvs_info",
-                                                   "/recvs_metrics", "/v1/plan", "/v1/facts", "/v1/instances/facts", "/v1/instances/status", "/v2/console", "/v2/console/requests", "/v2/console/history"]}
+                                                   "/recvs_metrics", "/v1/plan", "/v1/facts", "/debug/state", "/v1/instances/facts", "/v1/instances/status", "/v2/console", "/v2/console/requests", "/v2/console/history"]}
 COORDINATOR |= {"/v2/requests/1": ("GET", "data"), "/console": ("GET", "mgmt"), "/console/style.css": ("GET", "mgmt")}
 COORDINATOR |= {p: ("POST", "mgmt") for p in [f"/v1/instances/{x}" for x in ("register", "role", "drain", "undrain", "leave", "offline", "online", "query_tasks", "refresh")]
                 + ["/backup_info", "/v1/reload"]}
