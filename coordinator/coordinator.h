@@ -90,7 +90,8 @@ struct coordinator {
     struct digs_machine digs_machine;
     struct digs_abilities digs;
     uint64_t decided_ms;
-    bool stopping, leaving;
+    bool stopping, leaving;  /* SIGTERM has come; the lead is being given away */
+    bool handed, left;       /* requests went to whoever leads next; it has been given away */
     struct service *service; /* NULL: no service manager listens */
     struct loop_timer *stop_timer;
     uint64_t stop_until_ms;

@@ -216,6 +216,7 @@ static void failed(struct election *e, enum step step, const struct etcd_result 
 static void looked(struct election *e, const struct etcd_answer *a) {
     set_leader(e, a);
     e->look_ms = clock_boot_ms() + ELECTION_BEAT_MS;
+    if (e->over) return;
     if (!a->has_key) {
         grant(e);
     } else if (e->given_up != 0 && a->key_lease == e->given_up) {
@@ -290,7 +291,7 @@ static void on_beat(void *arg) {
     struct election *e = arg;
     const uint64_t now = clock_boot_ms();
     if (e->leads && now >= e->until_ms) lease_may_have_ended(e);
-    if (e->over || etcd_busy(&e->call)) return;
+    if (etcd_busy(&e->call)) return;
     if (e->leads && now >= e->renew_ms) renew(e);
     if (!e->leads && now >= e->look_ms) look(e);
 }
@@ -300,7 +301,7 @@ void election_resign(struct election *e, bool for_good, void (*fn)(void *arg), v
     e->leads = e->unsure = false;
     e->revision = 0;
     e->leader[0] = '\0';
-    e->look_ms = clock_boot_ms() + REST_MS;
+    e->look_ms = clock_boot_ms() + (e->over ? ELECTION_BEAT_MS : REST_MS);
     e->on_resigned = fn;
     e->resigned_arg = arg;
     if (e->lease == 0 && e->step != STEP_REVOKE) { /* also one that nobody has told us of yet */

@@ -57,7 +57,8 @@ const char *election_leader_more(const struct election *e);
 const char *election_trouble(const struct election *e);
 /* The lock is known to be another's, or another acts: on_lost, and it stands again later. */
 void election_depose(struct election *e, const char *why);
-/* Lets go of the lease, and does not stand for a while, or (for good) ever again. on_done runs when
+/* Lets go of the lease, and does not stand for a while, or (for good) ever again: then it goes on
+ * looking who leads. on_done runs when
  * etcd has answered, a second later at the latest; it may be NULL. */
 void election_resign(struct election *e, bool for_good, void (*on_done)(void *arg), void *arg);
 

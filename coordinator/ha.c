@@ -240,6 +240,25 @@ void ha_leave(struct coordinator *co, void (*fn)(void *co)) {
     store_etcd_resign(co->store, true, on_left, ha);
 }
 
+/* ---- a planned end */
+bool ha_can_hand_on(const struct coordinator *co) {
+    size_t n_synced = 0;
+    if (co->ha == NULL || co->feed == NULL || !coord_leads(co)) return false;
+    (void)journal_feed_count(co->feed, &n_synced);
+    return n_synced > 0 && relay_all_can_go(co->relays, co->ha->to_leader);
+}
+
+bool ha_park(struct coordinator *co, struct http_x *x, const char *last, bool begun) {
+    return co->handed && co->ha != NULL && to_leader_park(co->ha->to_leader, x, last, begun);
+}
+
+unsigned ha_handed_on(struct coordinator *co) {
+    struct ha *ha = co->ha;
+    const char *leader = election_leader(store_etcd_election(co->store));
+    if (strcmp(leader, ha->value) != 0) to_leader_go(ha->to_leader, leader);
+    return to_leader_count(ha->to_leader);
+}
+
 /* ---- what it says */
 const char *ha_standby_text(const struct coordinator *co) {
     struct ha *ha = co->ha;
@@ -269,7 +288,8 @@ void ha_stand_by(struct coordinator *co, struct http_x *x) {
     const struct ha *ha = co->ha;
     const char *leader = election_leader(store_etcd_election(co->store));
     const bool other = strcmp(leader, ha->value) != 0;
-    if (!other || !to_leader_pass(ha->to_leader, x, leader)) ha_reply_standby(co, x);
+    if (!other || !co->conf.ha_relays || !to_leader_pass(ha->to_leader, x, leader))
+        ha_reply_standby(co, x);
 }
 
 const char *ha_leader_management(const struct coordinator *co) {
@@ -340,7 +360,9 @@ enum err ha_start(struct coordinator *co, struct errbuf *eb) {
                                       .arg = ha};
     enum err e = store_etcd_open(&co->store, &o);
     if (e == ERR_OK && co->journal != NULL) e = journal_follow_create(&co->follow, co);
-    if (e == ERR_OK && co->conf.ha_relays) e = to_leader_open(&ha->to_leader, co);
+    const bool plain = !co->conf.tls[BLOCK_REQUEST_SERVER].enable;
+    if (e == ERR_OK && (co->conf.ha_relays || (co->journal != NULL && plain)))
+        e = to_leader_open(&ha->to_leader, co);
     if (e != ERR_OK) return err_set(eb, e, "cannot stand for election: %s", err_text(e));
     co->reg.store = co->store;
     log_info("ha", "event=stands address=%s prefix=%s etcd=%s lease_s=%u", ha->value, ha->prefix,

@@ -24,6 +24,13 @@ void ha_close(struct coordinator *co); /* and co->store */
 bool coord_leads(const struct coordinator *co);
 /* Something obeys a coordinator of a higher term: one that leads without a lease yields to it. */
 void ha_superseded(struct coordinator *co, const char *why);
+/* Whether all that runs could go on at another coordinator, which has a copy of it, so that the
+ * lead may be given away with requests under way. */
+bool ha_can_hand_on(const struct coordinator *co);
+/* x, whose answer ends here, goes to whoever leads next (to_leader_park()). */
+bool ha_park(struct coordinator *co, struct http_x *x, const char *last, bool begun);
+/* How many wait for that, or are passed on; those that wait are tried again. */
+unsigned ha_handed_on(struct coordinator *co);
 /* Gives the lead away for good, ends what still runs, and then calls fn(co). */
 void ha_leave(struct coordinator *co, void (*fn)(void *co));
 

@@ -117,7 +117,12 @@ bool journal_feed_serve(struct journal_feed *all, struct http_x *x, struct journ
 }
 
 void journal_feed_end(struct journal_feed *all) {
-    while (all != NULL && all->first != NULL) cut_off(all->first, "this coordinator leads no more");
+    while (all != NULL && all->first != NULL) {
+        struct http_x *x = all->first->x;
+        http_x_on_close(x, NULL, NULL);
+        feed_free(all->first);
+        http_x_stream_end(x);
+    }
 }
 
 size_t journal_feed_count(const struct journal_feed *all, size_t *n_synced) {

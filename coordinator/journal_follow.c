@@ -118,10 +118,12 @@ static void on_done(void *arg, const struct http_result *r) {
     struct journal_follow *f = arg;
     char why[sizeof(f->said)];
     f->call = NULL;
-    if (r->err == ERR_OK) {
+    if (r->err == ERR_OK && r->status == 200) {
+        log_info("journal", "event=ended leader=%s", f->leader);
+    } else if (r->err == ERR_OK && r->status != 503) {
         snprintf(why, sizeof(why), "status %d: %.100s", r->status, r->body);
-        if (r->status != 503) say(f, why); /* it does not lead yet, or not any more */
-    } else if (r->err != ERR_CANCELLED) {
+        say(f, why);
+    } else if (r->err != ERR_OK && r->err != ERR_CANCELLED) { /* a 503: it does not lead (yet) */
         say(f, r->detail != NULL ? r->detail : err_text(r->err));
     }
     stop(f);

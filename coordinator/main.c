@@ -97,18 +97,39 @@ static enum err open_listeners(struct coordinator *co, struct errbuf *eb) {
 }
 
 /* ---- life */
+/* The lead is given away: what is passed on to the next one goes on until it ends. */
 static void on_left(void *arg) {
-    loop_stop(((struct coordinator *)arg)->loop);
+    struct coordinator *co = arg;
+    co->left = true;
+    if (ha_handed_on(co) == 0) loop_stop(co->loop);
+}
+
+/* Others can go on with all that runs: it ends here, and is told to them before the lead is. */
+static void hand_on(struct coordinator *co) {
+    if (co->handed || !ha_can_hand_on(co)) return;
+    co->handed = true;
+    struct relay_counts n;
+    relay_counts(co->relays, &n);
+    log_info("stop", "event=handed_on requests=%zu", n.in_flight);
+    relay_abort_all(co->relays, 503, "The service has been stopped.");
 }
 
 static void on_stop_poll(void *arg) {
     struct coordinator *co = arg;
+    const bool late = clock_ms() >= co->stop_until_ms;
     struct relay_counts n;
+    if (co->left) {
+        if (ha_handed_on(co) == 0 || late) loop_stop(co->loop);
+        return;
+    }
+    if (co->leaving) return;
+    if (co->ha != NULL) hand_on(co);
     relay_counts(co->relays, &n);
-    if (n.in_flight > 0 && clock_ms() < co->stop_until_ms) return;
+    if (n.in_flight > 0 && !late) return;
+    if (co->feed != NULL && journal_feed_pending(co->feed) > 0 && !late) return;
     if (co->ha == NULL) {
         loop_stop(co->loop);
-    } else if (!co->leaving) { /* the next one need not wait for the end of our lease */
+    } else { /* the next one need not wait for the end of our lease */
         co->leaving = true;
         ha_leave(co, on_left);
     }

@@ -46,6 +46,11 @@ size_t relay_move_off(struct relay_set *s, uint32_t inst_id, enum cause cause);
 void relay_unpair(struct relay_set *s, uint32_t inst_id);
 void relay_abort_all(struct relay_set *s, int status, const char *text);
 
+/* Whether each request could go on at another coordinator that has the journal; to: what would take
+ * their clients there (to_leader.h); NULL: they have to come by themselves. */
+struct to_leader;
+bool relay_all_can_go(const struct relay_set *s, const struct to_leader *to);
+
 /* Whether the service failed: 5xx, a time-out of its own, a request that ended though nobody asked
  * to stop it. Other 4xx are what the client did or asked for; 499 is one that left. */
 bool relay_status_is_failure(int status, bool stopped);

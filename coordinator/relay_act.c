@@ -140,12 +140,16 @@ static void act_drop(struct relay *r, const struct relay_input *in) {
 }
 
 static void act_fail(struct relay *r, const struct relay_input *in) {
-    const int status = in->status != 0 ? in->status : cause_status(in->cause);
-    log_warn("relay", "req=%s event=failed status=%d cause=%s text=\"%s\"", r->id_text, status,
-             cause_name(in->cause), in->text);
+    const bool handed_on = relay_is_handed_on(r, in->cause);
+    const int status = handed_on ? 499 : in->status != 0 ? in->status : cause_status(in->cause);
+    if (handed_on)
+        log_info("relay", "req=%s event=handed_on", r->id_text);
+    else
+        log_warn("relay", "req=%s event=failed status=%d cause=%s text=\"%s\"", r->id_text, status,
+                 cause_name(in->cause), in->text);
     relay_log_note(r, in->cause);
-    if (relay_is_handed_on(r, in->cause))
-        relay_out_hand_on(&r->out, in->text);
+    if (handed_on)
+        relay_hand_on(r, in->text);
     else
         relay_out_fail(&r->out, status, in->text);
     finish(r, status, in->cause, in->left);

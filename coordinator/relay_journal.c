@@ -8,8 +8,10 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "coordinator/fwd_headers.h"
+#include "coordinator/ha.h"
 #include "coordinator/journal.h"
 #include "coordinator/relay_priv.h"
+#include "coordinator/to_leader.h"
 
 #define LAST_HEADER "Last-Event-ID"
 #define KEY_HEADER  "Idempotency-Key"
@@ -153,7 +155,42 @@ void relay_client_left(struct relay *r) {
 }
 
 bool relay_is_handed_on(const struct relay *r, enum cause cause) {
-    return cause == CAUSE_STOPPING && r->set->co->ha != NULL && r->entry != NULL && !r->entry->shut;
+    if (cause != CAUSE_STOPPING || r->set->co->ha == NULL) return false;
+    return (r->entry != NULL && !r->entry->shut) || (r->set->co->handed && !r->out.head_sent);
+}
+
+/* Its client has all the events that there are, or more. */
+static void last_id(const struct relay *r, char *out, size_t n) {
+    const struct journal_entry *e = r->entry;
+    const uint64_t n_had = e != NULL && r->skip_to < e->n_events ? e->n_events : r->skip_to;
+    const bool named = e != NULL && !e->shut && e->stream && e->n_events > 0 && r->out.head_sent;
+    out[0] = '\0';
+    if (named) snprintf(out, n, "%s:%llu", e->id_text, (unsigned long long)(n_had - 1));
+}
+
+void relay_hand_on(struct relay *r, const char *text) {
+    char last[64];
+    last_id(r, last, sizeof(last));
+    const bool may = r->out.x != NULL && (last[0] != '\0' || !r->out.head_sent);
+    if (may && ha_park(r->set->co, r->out.x, last, r->out.head_sent))
+        r->out.x = NULL;
+    else
+        relay_out_hand_on(&r->out, text);
+}
+
+/* Those of a standby that passes them on it ends itself, when another one leads. */
+static bool can_go(const struct relay *r, const struct to_leader *to) {
+    const struct journal_entry *e = r->entry;
+    const bool kept = e != NULL && !e->shut;
+    if (kept && (r->out.x == NULL || e->n_events > 0)) return true;
+    if (r->out.head_sent || r->out.x == NULL) return false;
+    return to_leader_may_park(to, r->out.x) || http_x_header(r->out.x, RELAYED_HEADER) != NULL;
+}
+
+bool relay_all_can_go(const struct relay_set *s, const struct to_leader *to) {
+    const struct relay *r = s->first;
+    while (r != NULL && can_go(r, to)) r = r->next;
+    return r == NULL;
 }
 
 void relay_journal_ended(struct relay *r, int status, enum cause cause) {

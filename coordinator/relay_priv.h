@@ -296,6 +296,7 @@ void relay_client_left(struct relay *r);
 void relay_journal_ended(struct relay *r, int status, enum cause cause);
 /* Whether its client may go to another coordinator with it, as this one stops. */
 bool relay_is_handed_on(const struct relay *r, enum cause cause);
+void relay_hand_on(struct relay *r, const char *text);
 
 /* ---- relay_log.c */
 /* r->transcript is that of a coordinator before: it is counted. */

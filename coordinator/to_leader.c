@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/net/http_client.h"
 #include "common/net/http_server.h"
@@ -18,10 +19,14 @@ enum {
     PATH_BYTES = 8192,
     ADDRESS_BYTES = 128,
     HEADERS_MAX = 128,
+    LAST_BYTES = 64, /* of an event's id */
+    AGAIN_MS = 100,
     CONNECT_MS = 2000,
     WATCH_MS = 500,     /* how often it looks whether the leader is another one */
     SILENCE_SPARE_S = 5 /* the leader's own end of a request comes first */
 };
+
+#define LAST_HEADER "Last-Event-ID"
 
 struct passed {
     struct passed *next, **at;
@@ -30,6 +35,11 @@ struct passed {
     struct http_call *call;
     char leader[ADDRESS_BYTES];
     bool begun; /* of the answer's body something is out */
+    bool ours;  /* it ran here, when this one led */
+    bool waits; /* for a leader */
+    bool got;   /* something of the leader's answer */
+    uint64_t again_ms;
+    char last[LAST_BYTES];
     char type[128];
 };
 
@@ -97,6 +107,7 @@ static void take_header(void *arg, const char *name, const char *value) {
 
 static bool on_data(void *arg, const char *bytes, size_t n) {
     struct passed *p = arg;
+    p->got = true;
     if (!p->begun) {
         p->begun = true;
         http_call_headers(p->call, take_header, p);
@@ -106,9 +117,27 @@ static bool on_data(void *arg, const char *bytes, size_t n) {
     return true;
 }
 
+/* Whoever leads next is not ready yet. */
+static bool comes_too_early(const struct passed *p, const struct http_result *r) {
+    return p->ours && !p->got && (r->err != ERR_OK || r->status == 503);
+}
+
 static void on_done(void *arg, const struct http_result *r) {
     struct passed *p = arg;
     struct http_x *x = p->x;
+    if (comes_too_early(p, r)) {
+        p->call = NULL;
+        p->waits = true;
+        p->again_ms = clock_ms() + AGAIN_MS;
+        return;
+    }
+    if (r->err == ERR_OK && r->status != 200 && p->begun) { /* it cannot go on with it */
+        char why[32];
+        snprintf(why, sizeof(why), "status %d", r->status);
+        p->call = NULL;
+        give_up(p, why);
+        return;
+    }
     if (r->err != ERR_OK) {
         p->call = NULL;
         give_up(p, r->detail != NULL ? r->detail : err_text(r->err));
@@ -139,8 +168,10 @@ static char *line_of(const char *name, const char *value) {
     return s;
 }
 
-/* All that the client sent but what was between it and this one. False: too many, or no memory. */
-static bool read_headers(struct http_x *x, char *lines[HEADERS_MAX + 1]) {
+/* All that the client sent but what was between it and this one. last: the event that it has by
+ * now;
+ * "": as it says. False: too many, or no memory. */
+static bool read_headers(struct http_x *x, const char *last, char *lines[HEADERS_MAX + 1]) {
     static const char *const own[] = {"Connection",
                                       "Keep-Alive",
                                       "Proxy-Connection",
@@ -162,10 +193,13 @@ static bool read_headers(struct http_x *x, char *lines[HEADERS_MAX + 1]) {
         const char *name, *value;
         http_x_header_at(x, i, &name, &value);
         if (name[0] == ':' || value[0] == '\0' || is_one_of(name, own)) continue;
-        whole = n < HEADERS_MAX - 2 && (lines[n] = line_of(name, value)) != NULL && ++n > 0;
+        if (last[0] != '\0' && strcasecmp(name, LAST_HEADER) == 0) continue;
+        whole = n < HEADERS_MAX - 3 && (lines[n] = line_of(name, value)) != NULL && ++n > 0;
     }
     whole = whole && (lines[n] = line_of("X-Request-Id", http_x_request_id(x))) != NULL && ++n > 0;
     whole = whole && (lines[n] = line_of(RELAYED_HEADER, "1")) != NULL && ++n > 0;
+    if (last[0] != '\0')
+        whole = whole && (lines[n] = line_of(LAST_HEADER, last)) != NULL && ++n > 0;
     lines[n] = NULL;
     return whole;
 }
@@ -179,7 +213,7 @@ static bool send_on(struct passed *p) {
     bool ok = fwd_path_put(path, sizeof(path), http_x_path(p->x)) &&
               snprintf(url, sizeof(url), "http://%s%s%s%s", p->leader, path,
                        query[0] != '\0' ? "?" : "", query) < (int)sizeof(url);
-    ok = read_headers(p->x, lines) && ok;
+    ok = read_headers(p->x, p->last, lines) && ok;
     const struct http_call_opts o = {
         .method = head ? "GET" : http_x_method(p->x),
         .url = url,
@@ -198,26 +232,60 @@ static bool send_on(struct passed *p) {
     return ok;
 }
 
-bool to_leader_pass(struct to_leader *t, struct http_x *x, const char *leader) {
-    if (t == NULL || !is_address(leader) || http_x_is_grpc(x) || !http_x_body_ended(x) ||
-        http_x_header(x, RELAYED_HEADER) != NULL)
-        return false;
+static struct passed *add(struct to_leader *t, struct http_x *x) {
     struct passed *p = calloc(1, sizeof(*p));
-    if (p == NULL) return false;
+    if (p == NULL) return NULL;
     p->t = t;
     p->x = x;
-    snprintf(p->leader, sizeof(p->leader), "%s", leader);
     p->next = t->first;
     p->at = &t->first;
     if (p->next != NULL) p->next->at = &p->next;
     t->first = p;
     t->n++;
+    return p;
+}
+
+bool to_leader_pass(struct to_leader *t, struct http_x *x, const char *leader) {
+    if (!to_leader_may_park(t, x) || !is_address(leader)) return false;
+    struct passed *p = add(t, x);
+    if (p == NULL) return false;
+    snprintf(p->leader, sizeof(p->leader), "%s", leader);
     if (!send_on(p)) {
         passed_free(p);
         return false;
     }
     http_x_on_close(x, on_gone, p);
     return true;
+}
+
+/* ---- what ran here */
+bool to_leader_may_park(const struct to_leader *t, struct http_x *x) {
+    return t != NULL && !http_x_is_grpc(x) && http_x_body_ended(x) &&
+           http_x_header(x, RELAYED_HEADER) == NULL;
+}
+
+bool to_leader_park(struct to_leader *t, struct http_x *x, const char *last, bool begun) {
+    struct passed *p = to_leader_may_park(t, x) && strlen(last) < LAST_BYTES ? add(t, x) : NULL;
+    if (p == NULL) return false;
+    p->ours = p->waits = true;
+    p->begun = begun;
+    snprintf(p->last, sizeof(p->last), "%s", last);
+    http_x_on_close(x, on_gone, p);
+    return true;
+}
+
+void to_leader_go(struct to_leader *t, const char *leader) {
+    struct passed *next;
+    if (t == NULL || !is_address(leader)) return;
+    for (struct passed *p = t->first; p != NULL; p = next) {
+        next = p->next;
+        if (!p->waits || clock_ms() < p->again_ms) continue;
+        snprintf(p->leader, sizeof(p->leader), "%s", leader);
+        p->waits = false;
+        if (send_on(p)) continue;
+        p->call = NULL;
+        give_up(p, "it cannot be passed on");
+    }
 }
 
 /* ---- life */
@@ -228,7 +296,7 @@ static void on_watch(void *arg) {
     struct passed *next;
     for (struct passed *p = t->first; p != NULL && leader[0] != '\0'; p = next) {
         next = p->next;
-        if (strcmp(p->leader, leader) != 0) give_up(p, "another one leads");
+        if (!p->waits && strcmp(p->leader, leader) != 0) give_up(p, "another one leads");
     }
 }
 

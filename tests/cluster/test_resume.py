@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import signal
 import subprocess
 import time
 
@@ -286,4 +287,45 @@ def test_the_leader_is_killed_with_streams(both):
     assert chats_of(chats) == calm_chats
     rest = post(c.base, "/v1/completions", plain, headers={"Idempotency-Key": "slow"})
     assert rest.status == 200 and rest.json["choices"] == calm_plain
+    c.both_again(lead)
+
+
+def test_the_leader_ends_as_planned(both):
+    """The lead goes over at once, with streams under way; their clients stay where they are and see a pause, and so do those that wait for a whole
+    answer, with a key or without. Then the old one ends."""
+    c = both
+    lead = 0 if c.ready(0) else 1
+    other = 1 - lead
+    c.use(lead)
+    wait_for(lambda: c.ha(lead).get("journal", {}).get("copiesSynced") and c.ha(other)["journal"]["synced"], READY_S, "the other has a copy")
+    kinds = [body(i, max_tokens=150, n=2 if i == 3 else 1) for i in range(6)]
+    plain = [body(20 + i, stream=False, max_tokens=150) for i in range(2)]
+    keys = [{}, {"Idempotency-Key": "planned"}]
+    calm = in_threads([lambda b=b: Stream(c.base, "/v1/completions", b).read_all() for b in kinds])
+    calm_plain = in_threads([lambda b=b: post(c.base, "/v1/completions", b).json["choices"] for b in plain])
+    streams = [Stream(c.base, "/v1/completions", b) for b in kinds]
+    waiting = [http.client.HTTPConnection(c.base[7:], timeout=60 * SLOW) for _ in plain]
+    for conn, b, k in zip(waiting, plain, keys):
+        conn.request("POST", "/v1/completions", json.dumps(b), k)
+    for s in streams:
+        s.read_until(5)
+    wait_for(lambda: get(c.base, "/load").json["server_load"] == len(streams) + len(waiting), 10 * SLOW, "all are taken")
+    began = time.monotonic()
+    c.coordinator.process.send_signal(signal.SIGTERM)
+    took = c.took_over(other, began)
+    raw = in_threads([s.read_all for s in streams])
+    answers = [conn.getresponse() for conn in waiting]
+    print(f"ready {took:.2f} s after SIGTERM with {len(kinds)} streams, lease {LEASE_S} s; all complete after {time.monotonic() - began:.2f} s")
+    assert c.coordinator.process.wait(timeout=30 * SLOW) == 0
+    c.coordinator.killed = True
+    assert took <= 2 * SLOW + 1, took
+    for i, (now, before) in enumerate(zip(raw, calm)):
+        assert ids_of(now) == list(range(len(ids_of(now)))) and now.endswith(b"data: [DONE]\n\n"), i
+        for choice in range(kinds[i]["n"]):
+            one = [[x["text"] for e in events(r) for x in e.get("choices", []) if x["index"] == choice] for r in (now, before)]
+            assert one[0] == one[1], i
+    assert [a.status for a in answers] == [200, 200]
+    assert [json.loads(a.read())["choices"] for a in answers] == calm_plain
+    c.use(other)
+    assert "event=goes_on" in c.coordinator.log()
     c.both_again(lead)

@@ -66,7 +66,7 @@ only 'utf8proc\.h' "common/text/tok_utf8.c common/text/tok_normalize.c common/te
 only 'xxhash\.h' "common/engine/weights_priv.h common/engine/weights_cache.c"
 only 'openssl/(ssl|x509|x509v3|pem|err)\.h' "common/net/tls.c common/net/tls_files.c common/net/tls_session.c common/net/tls_priv.h"
 only 'openssl/hmac\.h' "common/instance/kv_seal.c"
-only 'openssl/sha\.h' "common/net/api_keys.c common/engine/weights_file.c common/engine/weights_cache.c"
+only 'openssl/sha\.h' "common/net/api_keys.c coordinator/journal.c common/engine/weights_file.c common/engine/weights_cache.c"
 only 'openssl/evp\.h' "common/instance/kv_seal.c common/engine/lora.c common/guide/guide.c common/text/tokenizer.c common/text/tokenizer_gguf.c common/text/tokenizer_spm.c common/text/tok_pieces.c common/text/tok_charsmap.c"
 only 'openssl/crypto\.h' "common/net/api_keys.c common/net/tls_files.c common/instance/kv_auth.c common/instance/kv_seal.c"
 
