@@ -1,6 +1,7 @@
 """Runs the `sh` blocks of a page of docs/ as its reader would: one after the other in one shell, in a folder that looks like that of the sources.
-Ports are the test's own; daemons die with the shell. A block below `<!-- not run: reason -->` is left out. A `text` block right below a block
+Ports are the test's own; daemons end with the page. A block below `<!-- not run: reason -->` is left out. A `text` block right below a block
 is what the reader should see: its lines must be among the block's output, in their order; numbers may be others, `...` is anything."""
+import contextlib
 import os
 import re
 import signal
@@ -9,8 +10,7 @@ import subprocess
 
 from harness import BUILD, ROOT, SLOW
 
-PAGE_S = 150 * SLOW
-PROGRAMS = ("coordinator", "prefill", "decode", "baton", "batonctl", "baton-bench", "simulate", "replay")
+PAGE_S = 120 * SLOW
 PORT = re.compile(r"(?<![\w.])(?:[123]0[2-4][5-9]|[23]1[2-4]1|8000|8080)(?![\w.])")
 _claims = []
 
@@ -63,13 +63,8 @@ class Reader:
         first = claim(72)
         self.ports = {8000: first + 40, 8080: first + 56}  # `baton serve` takes the next ones too
         self.free = list(range(first, first + 40))
-        bin_folder = os.path.join(folder, "build", "bin")
-        os.makedirs(bin_folder)
-        for name in PROGRAMS:  # not links: their daemons end with the shell, whoever ends that
-            path = os.path.join(bin_folder, name)
-            with open(path, "w") as f:
-                f.write(f'#!/bin/sh\nexec setpriv --pdeathsig KILL {BUILD}/bin/{name} "$@"\n')
-            os.chmod(path, 0o755)
+        os.makedirs(os.path.join(folder, "build"))
+        os.symlink(os.path.join(BUILD, "bin"), os.path.join(folder, "build", "bin"))
         for name in ("models", "tools"):
             os.symlink(os.path.join(ROOT, name), os.path.join(folder, name))
         for top, _, names in os.walk(os.path.join(ROOT, "cluster-conf")):
@@ -108,13 +103,17 @@ class Reader:
         env.update(HOME=self.folder, XDG_RUNTIME_DIR=run, TERM="dumb")
         if not any("baton serve" in b.text for b in self.blocks):
             env["BATON_MANAGE"] = self.here("http://127.0.0.1:1026")  # batonctl's default
-        shell = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "bash", "page.sh"], cwd=self.folder, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
+        # All that the page starts is in one process group, which ends with the page, and with whoever runs this.
+        guard = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", "sh", "-c", "trap 'kill -KILL 0' TERM; bash page.sh & wait $!"], cwd=self.folder, env=env,
+                                 stdin=subprocess.DEVNULL, start_new_session=True)
         try:
-            code = shell.wait(timeout=PAGE_S)
+            code = guard.wait(timeout=PAGE_S)
         except subprocess.TimeoutExpired:
             code = "nothing, in time"
         finally:
-            with_group(shell)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(guard.pid, signal.SIGKILL)
+            guard.wait()
         with open(os.path.join(self.folder, "at")) as f:
             at = f.read().strip()
         if code != 0 or at != "all":
@@ -126,19 +125,6 @@ class Reader:
             if b.seen and not b.why_not:
                 missing = not_seen(self.here(b.seen), self.output(n))
                 assert missing is None, f"docs/{self.page}:{b.line}: shows a line that did not come: {missing!r}\n--- said\n{self.output(n)[-3000:]}"
-
-
-def with_group(shell):
-    """Ends the shell and what it started, which are a session of their own."""
-    for sig in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(shell.pid, sig)
-        except ProcessLookupError:
-            break
-        try:
-            shell.wait(timeout=20 * SLOW)
-        except subprocess.TimeoutExpired:
-            pass
 
 
 def not_seen(shown, said):

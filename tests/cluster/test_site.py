@@ -115,7 +115,7 @@ def test_the_reference_has_every_command_series_and_path(site):
 
 
 SEARCHES = {"drain an instance": "operations.html#drain-an-instance", "survives kill": "tutorial.html", "drain_soft_s": "reference/settings-coordinator.html",
-            "quantize": "reference/commands.html#batonctl-quantize", "revoke": "operations.html", "pd_kv_exposed_seconds": "reference/metrics.html"}
+            "quantize": "reference/commands.html#batonctl-quantize", "revoke": "howto/tls.html", "pd_kv_exposed_seconds": "reference/metrics.html"}
 ASK = """
 const fs = require("fs"), lunr = require(process.argv[1] + "/search/lunr.js"), data = JSON.parse(fs.readFileSync(process.argv[1] + "/search/search_index.json"));
 lunr.tokenizer.separator = new RegExp(data.config.separator);

@@ -51,6 +51,8 @@ class Site:
             os.makedirs(os.path.join(self.folder, os.path.dirname(out)), exist_ok=True)
             shutil.copyfile(where, os.path.join(self.folder, out))
             return out
+        if any(n.endswith(".md") for n in os.listdir(where)):
+            raise SystemExit(f"docs: {named_in} links to {path}, a folder of pages: link to the pages")
         inside = sorted(n for n in os.listdir(where) if os.path.isfile(os.path.join(where, n)) and not n.startswith("."))
         for name in inside:
             self.target(os.path.join(path, name), named_in)
