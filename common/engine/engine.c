@@ -88,7 +88,7 @@ static enum err pool_open(struct engine *e, const struct engine_opts *opts, stru
     return ERR_OK;
 }
 
-static enum err buffers_open(struct engine *e, struct errbuf *eb) {
+static enum err buffers_open(struct engine *e, const struct engine_opts *opts, struct errbuf *eb) {
     size_t n = (size_t)e->slots_max, rows = (size_t)e->limits.rows_max;
     size_t n_decode = n > ENGINE_DRAFT_ROWS ? n : ENGINE_DRAFT_ROWS;
     size_t n_logits = n_decode + ENGINE_WIDE_ROWS < rows ? n_decode + ENGINE_WIDE_ROWS : rows;
@@ -112,13 +112,17 @@ static enum err buffers_open(struct engine *e, struct errbuf *eb) {
     e->logit_rows = calloc(n_logits, sizeof(int));
     e->logits = calloc(n_logits, sizeof(float) * (size_t)e->info.vocab_size);
     e->row = calloc(n_row, sizeof(float));
-    e->mask = calloc((size_t)e->info.vocab_size / 64 + 1, sizeof(*e->mask));
+    e->drawn = calloc(n, sizeof(*e->drawn));
+    e->ahead = calloc(n, sizeof(int));
+    if (e->ops->maxima != NULL)
+        e->maxima = calloc(n_logits, sizeof(float) * (size_t)sample_groups(e->info.vocab_size));
     if (e->table == NULL || e->slots == NULL || e->views == NULL || e->view_choices == NULL ||
         e->view_rows == NULL || e->order == NULL || e->plan == NULL || e->parts == NULL ||
         e->part_logit == NULL || e->row_ids == NULL || e->logit_rows == NULL || e->logits == NULL ||
-        e->row == NULL || e->mask == NULL ||
-        sample_scratch_create(&e->scratch, e->info.vocab_size) != ERR_OK)
+        e->row == NULL || e->drawn == NULL || e->ahead == NULL ||
+        (e->ops->maxima != NULL && e->maxima == NULL) || !engine_draw_open(e, opts->n_threads))
         return err_set(eb, ERR_NO_MEMORY, "no memory for a batch of %d sequences", e->batch_max);
+    if (e->maxima != NULL) e->ops->maxima(e->fwd, e->maxima);
     return ERR_OK;
 }
 
@@ -153,7 +157,7 @@ enum err engine_open_with(struct engine **out, const struct engine_opts *opts,
     e->bounds =
         (struct step_bounds){.percent = opts->decode_gap_percent, .ms = opts->decode_gap_ms};
     if ((err = pool_open(e, opts, eb)) != ERR_OK) goto fail;
-    if ((err = buffers_open(e, eb)) != ERR_OK) goto fail;
+    if ((err = buffers_open(e, opts, eb)) != ERR_OK) goto fail;
     if (pthread_mutex_init(&e->stats_lock, NULL) != 0) {
         err = err_set(eb, ERR_NO_MEMORY, "no memory for a lock");
         goto fail;
@@ -174,7 +178,7 @@ void engine_close(struct engine **e_ptr) {
         while (e->table[i] != NULL) engine_seq_end(e, e->table[i]);
     engine_bury(e);
     if (e->stats_lock_made) pthread_mutex_destroy(&e->stats_lock);
-    sample_scratch_destroy(&e->scratch);
+    engine_draw_close(e);
     free(e->table);
     free(e->slots);
     free(e->views);
@@ -188,7 +192,9 @@ void engine_close(struct engine **e_ptr) {
     free(e->logit_rows);
     free(e->logits);
     free(e->row);
-    free(e->mask);
+    free(e->maxima);
+    free(e->drawn);
+    free(e->ahead);
     kv_cache_destroy(&e->kv);
     prefix_log_destroy(&e->prefix_log);
     if (e->fwd != NULL) e->ops->close(&e->fwd);

@@ -369,7 +369,8 @@ void engine_beam_logits(struct engine *e, struct choice *c, float *row, uint64_t
         .ends = s->ends,
         .n_ends = s->n_ends,
         .no_end = c->n_ids - s->n_prompt < s->sampling.new_tokens_min,
-        .mask = c->guide.ops != NULL ? e->mask : NULL,
+        .mask = c->guide.ops != NULL ? e->tools[0].mask : NULL,
+        .maxima = engine_maxima(e, row),
     };
     beam->batch_size = (uint32_t)e->n_plan;
     beam->queue_wait_us = c->wait_us < UINT32_MAX ? (uint32_t)c->wait_us : UINT32_MAX;
@@ -377,8 +378,9 @@ void engine_beam_logits(struct engine *e, struct choice *c, float *row, uint64_t
     beam->step_us = step_us < UINT32_MAX ? (uint32_t)step_us : UINT32_MAX;
     beam->n_cands = 0;
     beam->forced = false;
-    if (c->guide.ops == NULL || engine_guide_mask(e, c))
-        beam->n_cands = sample_best(e->scratch, row, e->info.vocab_size, &in, b->k, beam->cands);
+    if (c->guide.ops == NULL || engine_guide_mask(e, c, e->tools[0].mask))
+        beam->n_cands =
+            sample_best(e->tools[0].scratch, row, e->info.vocab_size, &in, b->k, beam->cands);
     enum err why = beam->n_cands == 0 ? engine_guide_failure(c) : ERR_OK;
     if (why != ERR_OK) {
         engine_seq_fail(e, s, why);

@@ -27,6 +27,9 @@ struct forward_ops {
     uint64_t (*progress)(const struct forward *f); /* any thread; NULL: not told */
     enum err (*check)(struct forward *f, engine_checked_fn *done, void *arg); /* NULL: nothing to */
     const atomic_uint_least64_t *(*expert_rows)(const struct forward *f, int layer); /* or NULL */
+    void (*maxima)(struct forward *f, float *to); /* NULL: none are told */
+    void (*each)(struct forward *f, void (*fn)(void *arg, int item, int thread), void *arg,
+                 int n); /* NULL: there is one thread */
 };
 enum err engine_open_with(struct engine **out, const struct engine_opts *opts,
                           const struct forward_ops *ops, struct errbuf *eb);
@@ -136,12 +139,32 @@ struct rate {
     double tokens, s;
 };
 
+/* What a draw works with. */
+struct draw_tools {
+    struct sample_scratch *scratch;
+    uint64_t *mask; /* a bit for each id: what a guide allows */
+};
+
+/* When a step draws for a part of its plan: those that look at few logits first, before any other
+ * is drawn; of the others those ahead of the telling that can be. */
+enum draw_when { DRAW_QUICK, DRAW_AHEAD, DRAW_LATE };
+
+struct drawn {
+    struct token_event ev;
+    enum err why; /* not ERR_OK: there is no token */
+    enum draw_when when;
+    bool there;
+};
+
+enum { DRAW_WAYS = 16 };
+
 struct engine {
     const struct forward_ops *ops;
     struct forward *fwd;
     struct kv_cache *kv;
     struct model_info info;
-    struct sample_scratch *scratch;
+    struct draw_tools tools[DRAW_WAYS]; /* the first is the engine thread's */
+    int n_tools;
     struct engine_events ev;
     int block_tokens, seq_tokens_max, batch_max, slots_max, queue_max, n_blocks;
     struct tenant *tenants[ENGINE_TENANT_BUCKETS];
@@ -175,15 +198,20 @@ struct engine {
     struct choice **plan;   /* NULL: ended meanwhile */
     struct fwd_seq *parts;
     int *part_logit; /* index of the first of its logits */
-    int n_plan;
+    int n_plan, n_plan_logits;
+    struct drawn *drawn; /* of the plan */
+    int *ahead;          /* [n_ahead] of the plan: to be drawn side by side */
+    int n_ahead;
+    atomic_int n_ahead_taken;
+    uint64_t pass_us;      /* when the pass was over */
     struct step_seen seen; /* the rows of the plan */
     int32_t *row_ids;      /* [rows_max, in an encoder its longest text at least] */
     int *logit_rows;       /* [logits_max] */
     int logits_max;
-    float *logits;  /* [logits_max][vocab_size] */
-    float *row;     /* [vocab_size, hidden at least] a copy for each choice that draws from the same
-                       logits */
-    uint64_t *mask; /* a bit for each id: what a guide allows */
+    float *logits; /* [logits_max][vocab_size] */
+    float *row;    /* [vocab_size, hidden at least] a copy for each choice that draws from the same
+                      logits */
+    float *maxima; /* [logits_max][groups]: sample_maxima() of the logits; NULL: nobody tells */
 
     uint64_t steps, prompt_tokens, generated_tokens, lookup_blocks, hit_blocks, embedded;
     uint64_t drafts, draft_tokens, draft_accepted;
@@ -234,16 +262,30 @@ enum err engine_prefix_take(struct engine *e, struct seq *s, struct errbuf *eb);
 /* engine_step.c */
 /* Of a choice whose newest id is this one, with n_ids ids then. */
 enum finish engine_finish_of(const struct engine *e, const struct seq *s, int32_t id, int n_ids);
-/* What the guide of a choice allows, in e->mask; end-of-sequence ids only while they end it, or
- * when there is nothing else. False: no token at all. */
-bool engine_guide_mask(struct engine *e, const struct choice *c);
 /* Ends a sequence that cannot go on, and tells it. A prefill, which is held by now, keeps its
  * blocks: somebody may be sending them. */
 void engine_seq_fail(struct engine *e, struct seq *s, enum err why);
+/* The logits after the last row of plan[i] that is no guess. */
+float *engine_plan_row(const struct engine *e, int i);
+
+/* engine_draw.c */
+/* n_threads: of the options. False: no memory. */
+bool engine_draw_open(struct engine *e, int n_threads);
+void engine_draw_close(struct engine *e);
+/* What the guide of a choice allows; end-of-sequence ids only while they end it, or when there is
+ * nothing else. False: no token at all. Any thread, which has the guide's state for itself. */
+bool engine_guide_mask(const struct engine *e, const struct choice *c, uint64_t *mask);
 /* Its guide, or what the client forbids, may leave no token to choose: the text is complete then.
  */
 bool engine_may_run_out(const struct choice *c);
-enum err engine_guide_failure(const struct choice *c); /* token_guide_ops.failed */
+enum err engine_guide_failure(const struct choice *c);                /* token_guide_ops.failed */
+const float *engine_maxima(const struct engine *e, const float *row); /* of e->logits; or NULL */
+/* The next token of a choice, drawn as choice idx from row, which is changed; maxima: of row. */
+void engine_draw(struct engine *e, const struct choice *c, int idx, float *row, const float *maxima,
+                 struct drawn *to);
+enum draw_when engine_draw_when(const struct engine *e, int i);
+/* Draws for all of the plan that are DRAW_AHEAD, into e->drawn; maybe for none. */
+void engine_draw_ahead(struct engine *e);
 
 /* engine_fair.c */
 int engine_slots_max(int batch_max);

@@ -11,10 +11,6 @@
 
 static const double RATE_FADE_S = 5.0;
 
-static uint32_t us_u32(uint64_t us) {
-    return us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
-}
-
 /* ---- the plan */
 
 /* The rows of the schedule, for its cost. */
@@ -203,79 +199,11 @@ static bool emit_prompt_logprobs(struct engine *e, int i) {
         float *row = e->logits + (size_t)logit++ * (size_t)e->info.vocab_size;
         if (e->ev.on_prompt_logprob == NULL) continue;
         struct token_event ev = {.index = pos + 1};
-        sample_prompt(e->scratch, row, e->info.vocab_size, c->ids[pos + 1],
+        sample_prompt(e->tools[0].scratch, row, e->info.vocab_size, c->ids[pos + 1],
                       s->sampling.prompt_top_logprobs, s->sampling.ranks, &ev);
         e->ev.on_prompt_logprob(e->ev.arg, s->id, pos + 1, &ev);
     }
     return e->plan[i] != NULL;
-}
-
-bool engine_guide_mask(struct engine *e, const struct choice *c) {
-    size_t n_words = ((size_t)e->info.vocab_size + 63) / 64;
-    if (!c->guide.ops->mask(c->guide.state, e->mask, e->info.vocab_size)) return false;
-    if (!c->seq->sampling.ignore_eos) return true;
-    bool any = false;
-    for (int i = 0; i < e->info.n_eos; i++) {
-        uint32_t id = (uint32_t)e->info.eos_ids[i];
-        if (id < (uint32_t)e->info.vocab_size) e->mask[id >> 6] &= ~(UINT64_C(1) << (id & 63));
-    }
-    for (size_t i = 0; i < n_words && !any; i++) any = e->mask[i] != 0;
-    return any;
-}
-
-bool engine_may_run_out(const struct choice *c) {
-    const struct sampling *p = &c->seq->sampling;
-    return c->guide.ops != NULL || p->allowed_ids != NULL || p->n_bad_words > 0;
-}
-
-/* The guide is at its end, only EOS would do and may not be drawn yet, or the client has forbidden
- * every token: the text is complete. */
-static void end_complete(const struct engine *e, struct token_event *ev) {
-    ev->id = e->info.n_eos > 0 ? e->info.eos_ids[0] : 0;
-    ev->finish = FINISH_EOS;
-    ev->logprob = 0;
-    ev->n_top = 0;
-}
-
-enum err engine_guide_failure(const struct choice *c) {
-    if (c->guide.ops == NULL || c->guide.ops->failed == NULL) return ERR_OK;
-    return c->guide.ops->failed(c->guide.state);
-}
-
-/* Draws the next token of a choice from row, which is changed. Not ERR_OK: there is none. */
-static enum err draw(struct engine *e, const struct choice *c, int idx, float *row, uint64_t now_us,
-                     struct token_event *ev) {
-    const struct seq *s = c->seq;
-    *ev = (struct token_event){
-        .choice = idx,
-        .index = c->n_ids - s->n_prompt,
-        .batch_size = (uint32_t)e->n_plan,
-        .queue_wait_us = us_u32(c->wait_us),
-        .step_us = us_u32(now_us - c->token_us),
-    };
-    struct sample_in in = {
-        .p = &s->sampling,
-        .history = c->ids,
-        .n_history = c->n_ids,
-        .n_prompt = s->n_prompt,
-        .ends = s->ends,
-        .n_ends = s->n_ends,
-        .no_end = ev->index < s->sampling.new_tokens_min,
-        .choice = idx,
-    };
-    bool guided = c->guide.ops != NULL;
-    if (guided) in.mask = e->mask;
-    if ((!guided || engine_guide_mask(e, c)) &&
-        sample_token(e->scratch, row, e->info.vocab_size, &in, ev))
-        ev->finish = engine_finish_of(e, s, ev->id, c->n_ids + 1);
-    else if (engine_guide_failure(c) != ERR_OK)
-        return engine_guide_failure(c);
-    else if (engine_may_run_out(c))
-        end_complete(e, ev);
-    else
-        return ERR_INTERNAL;
-    e->generated_tokens++;
-    return ERR_OK;
 }
 
 void engine_seq_fail(struct engine *e, struct seq *s, enum err why) {
@@ -287,42 +215,54 @@ void engine_seq_fail(struct engine *e, struct seq *s, enum err why) {
 
 /* Keeps the token and tells it; a choice that ends with it has given everything back before. True:
  * the token was the guess of the pass's next row, whose logits give the one after it. */
-static bool emit_token(struct engine *e, struct choice *c, float *row, uint64_t now_us) {
-    struct token_event ev;
+static bool emit_token(struct engine *e, struct choice *c, struct drawn *d) {
+    struct token_event *ev = &d->ev;
     uint64_t id = c->seq->id;
-    enum err why = draw(e, c, c->idx, row, now_us, &ev);
-    if (why != ERR_OK) {
-        engine_seq_fail(e, c->seq, why);
+    if (d->why != ERR_OK) {
+        engine_seq_fail(e, c->seq, d->why);
         return false;
     }
-    ev.more = engine_draft_check(e, c, ev.id) && ev.finish == FINISH_NONE;
-    c->ids[c->n_ids++] = ev.id;
-    if (c->guide.ops != NULL) (void)c->guide.ops->advance(c->guide.state, ev.id);
-    c->token_us = c->ready_us = now_us;
+    e->generated_tokens++;
+    ev->more = engine_draft_check(e, c, ev->id) && ev->finish == FINISH_NONE;
+    c->ids[c->n_ids++] = ev->id;
+    if (c->guide.ops != NULL) (void)c->guide.ops->advance(c->guide.state, ev->id);
+    c->token_us = c->ready_us = e->pass_us;
     c->wait_open = true;
-    if (ev.more) {
+    if (ev->more) {
         c->n_past++;
         engine_choice_publish(e, c);
     }
-    if (ev.finish != FINISH_NONE) (void)engine_choice_end(e, c);
-    if (e->ev.on_token != NULL) e->ev.on_token(e->ev.arg, id, &ev);
-    return ev.more;
+    if (ev->finish != FINISH_NONE) (void)engine_choice_end(e, c);
+    if (e->ev.on_token != NULL) e->ev.on_token(e->ev.arg, id, ev);
+    return ev->more;
+}
+
+float *engine_plan_row(const struct engine *e, int i) {
+    const int end = i + 1 < e->n_plan ? e->part_logit[i + 1] : e->n_plan_logits;
+    const int last = end - 1 - e->plan[i]->n_draft;
+    return e->logits + (size_t)last * (size_t)e->info.vocab_size;
 }
 
 /* The token after the newest id of a choice, then those after its guesses while they are right. A
  * callback may end the choice in between. */
-static void emit_run(struct engine *e, int i, float *row, uint64_t now_us) {
-    while (emit_token(e, e->plan[i], row, now_us) && e->plan[i] != NULL) row += e->info.vocab_size;
+static void emit_run(struct engine *e, int i, float *row) {
+    struct drawn d = e->drawn[i];
+    for (;; row += e->info.vocab_size, d.there = false) {
+        struct choice *c = e->plan[i];
+        if (!d.there) engine_draw(e, c, c->idx, row, engine_maxima(e, row), &d);
+        if (!emit_token(e, c, &d) || e->plan[i] == NULL) return;
+    }
 }
 
 /* The prompt is computed: each choice draws its first token from the same logits, in the same
  * step. A callback may end any of them, or the sequence: e->telling is NULL then. */
-static void emit_first(struct engine *e, struct seq *s, float *logits, uint64_t now_us) {
+static void emit_first(struct engine *e, struct seq *s, float *logits, const struct drawn *ahead) {
     size_t row_bytes = (size_t)e->info.vocab_size * sizeof(float);
     uint64_t id = s->id;
     int n = s->sampling.n_choices;
     const bool waits = s->kind == SEQ_PREFILL || s->kind == SEQ_STAGED;
     struct choice *lead = &s->choices[0];
+    struct drawn d = *ahead;
     e->telling = s;
     if (waits) {
         e->plan[lead->plan_idx] = NULL;
@@ -337,18 +277,18 @@ static void emit_first(struct engine *e, struct seq *s, float *logits, uint64_t 
     for (int i = 0; i < n && e->telling != NULL; i++) {
         struct choice *c = waits ? lead : &s->choices[i];
         float *row = logits;
-        struct token_event ev;
         if (!c->live) continue;
         if (n > 1) row = memcpy(e->row, logits, row_bytes);
+        if (!d.there) engine_draw(e, c, i, row, engine_maxima(e, logits), &d);
+        d.there = false;
         if (!waits) {
-            (void)emit_token(e, c, row, now_us);
-            continue;
+            (void)emit_token(e, c, &d);
+        } else if (d.why != ERR_OK) {
+            engine_seq_fail(e, s, d.why);
+        } else {
+            e->generated_tokens++;
+            if (e->ev.on_token != NULL) e->ev.on_token(e->ev.arg, id, &d.ev);
         }
-        enum err why = draw(e, c, i, row, now_us, &ev);
-        if (why != ERR_OK)
-            engine_seq_fail(e, s, why);
-        else if (e->ev.on_token != NULL)
-            e->ev.on_token(e->ev.arg, id, &ev);
     }
     e->telling = NULL;
 }
@@ -372,25 +312,35 @@ static void emit_embedded(struct engine *e, int i) {
     if (e->plan[i] != NULL) engine_seq_end(e, s); /* not cancelled inside the callback */
 }
 
-static void emit(struct engine *e, int n_logits, uint64_t now_us) {
+/* What plan[i] gave. */
+static void emit_part(struct engine *e, int i) {
+    struct choice *c = e->plan[i];
+    const bool complete = c->n_past == c->n_ids;
+    if (c->seq->sampling.prompt_logprobs && !emit_prompt_logprobs(e, i)) return;
+    if (!complete) return;
+    if (c->seq->kind == SEQ_EMBED) {
+        emit_embedded(e, i);
+        return;
+    }
+    float *row = engine_plan_row(e, i);
+    if (c->seq->search != NULL)
+        engine_beam_logits(e, c, row, e->pass_us);
+    else if (c->seq->forked)
+        emit_run(e, i, row);
+    else
+        emit_first(e, c->seq, row, &e->drawn[i]);
+}
+
+/* Those whose draws take long come last, and wait for nobody but their like. */
+static void emit(struct engine *e) {
     for (int i = 0; i < e->n_plan; i++) {
-        struct choice *c = e->plan[i];
-        if (c == NULL) continue;
-        bool complete = c->n_past == c->n_ids;
-        int last = (i + 1 < e->n_plan ? e->part_logit[i + 1] : n_logits) - 1 - c->n_draft;
-        if (c->seq->sampling.prompt_logprobs && !emit_prompt_logprobs(e, i)) continue;
-        if (!complete) continue;
-        if (c->seq->kind == SEQ_EMBED) {
-            emit_embedded(e, i);
-            continue;
-        }
-        float *row = e->logits + (size_t)last * (size_t)e->info.vocab_size;
-        if (c->seq->search != NULL)
-            engine_beam_logits(e, c, row, now_us);
-        else if (c->seq->forked)
-            emit_run(e, i, row, now_us);
-        else
-            emit_first(e, c->seq, row, now_us);
+        e->drawn[i].there = false;
+        if (e->plan[i] != NULL) e->drawn[i].when = engine_draw_when(e, i);
+    }
+    for (enum draw_when when = DRAW_QUICK; when <= DRAW_LATE; when++) {
+        if (when == DRAW_AHEAD) engine_draw_ahead(e);
+        for (int i = 0; i < e->n_plan; i++)
+            if (e->plan[i] != NULL && e->drawn[i].when == when) emit_part(e, i);
     }
     for (int i = 0; i < e->n_plan; i++)
         if (e->plan[i] != NULL) e->plan[i]->plan_idx = -1;
@@ -443,7 +393,7 @@ bool engine_step(struct engine *e) {
         int n_decode = 0, n_prefill = 0;
         uint64_t accepted = e->draft_accepted;
         e->steps++;
-        int n_logits = rows_fill(e, start_us);
+        int n_logits = e->n_plan_logits = rows_fill(e, start_us);
         for (int i = 0; i < e->n_plan; i++) {
             const struct choice *c = e->plan[i];
             int n = e->parts[i].n_rows - c->n_draft;
@@ -453,12 +403,12 @@ bool engine_step(struct engine *e) {
         e->ops->run(e->fwd, e->kv, e->row_ids, n_rows, e->parts, e->n_plan, e->logit_rows, n_logits,
                     e->logits, on_layer, e);
         e->in_pass = false;
-        uint64_t now_us = clock_us();
-        double s = (double)(now_us - start_us) * 1e-6;
+        e->pass_us = clock_us();
+        double s = (double)(e->pass_us - start_us) * 1e-6;
         measure(e, n_rows, n_decode, s);
         engine_reap_doomed(e);
         advance(e);
-        emit(e, n_logits, now_us);
+        emit(e);
         cost_add(e, e->step_clock() - began);
         rate_add(&e->prefill_rate, n_prefill, s);
         rate_add(&e->decode_rate, n_decode + (int)(e->draft_accepted - accepted), s);

@@ -43,6 +43,13 @@ struct fwd_seq {
     float *scores; /* f32 [n_labels] of the pooled row, with the last id; NULL: not asked for */
 };
 
+/* Where passes from now on write what sample_maxima() says of the logits of each row, while they
+ * are in a near cache: f32 [n_logits][vocab_size / 64, rounded up]. NULL, as at first: nowhere. */
+void forward_maxima(struct forward *f, float *to);
+
+/* fn(arg, item, thread) once for every item below n, on the compute threads (pool_run()). */
+void forward_each(struct forward *f, void (*fn)(void *arg, int item, int thread), void *arg, int n);
+
 /* ids: [n_rows]. logit_rows: [n_logits] rows whose logits are wanted; logits: f32
  * [n_logits][vocab_size]. on_layer(arg, layer) runs after the K and V of all rows of that layer are
  * in the pool; may be NULL. */

@@ -35,6 +35,7 @@ struct pass {
         float *add_to; /* residual stream that takes the columns, or NULL */
         float scale;   /* of the columns */
         float cap;     /* they become cap tanh(column / cap); 0: they stay */
+        float *maxima; /* sample_maxima() of the rows, or NULL: an item has whole groups then */
         int items, item_panels;
     } products[LORA_PRODUCTS];
     enum lora_module

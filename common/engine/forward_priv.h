@@ -126,6 +126,7 @@ struct forward {
     struct lora_rows lora;
     struct expert_rows experts;
     struct latent_rows latent;
+    float *maxima;        /* of logits, the caller's; NULL: nobody wants them */
     float *score_scratch; /* [threads][score_stride] */
     size_t score_stride;
     struct mem memory;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "common/engine/forward_pass.h"
 #include "common/engine/rope.h"
+#include "common/engine/sample.h"
 
 /* ---- rows */
 
@@ -237,6 +238,10 @@ static float *product_run(const struct pass *p, int idx, int item, int thread, s
         f->kn.scale(y + (size_t)r * *stride, y + (size_t)r * *stride, x->scale, n);
     for (int r = 0; x->cap > 0 && r < p->pack_rows; r++)
         f->kn.softcap(y + (size_t)r * *stride, x->cap, n);
+    for (int r = 0; x->maxima != NULL && r < p->pack_rows; r++)
+        sample_maxima(x->maxima + (size_t)r * (size_t)sample_groups(x->w->n) +
+                          (size_t)(first / SAMPLE_GROUP),
+                      y + (size_t)r * *stride, n);
     for (int r = 0; x->add_to != NULL && r < p->pack_rows; r++)
         f->kn.add(x->add_to + (size_t)r * (size_t)x->w->n + (size_t)first, y + (size_t)r * *stride,
                   n);
@@ -419,6 +424,15 @@ static void layer_begin(struct pass *p) {
                   : 0;
 }
 
+/* The largest of each group are taken by the item that has the group. */
+static void want_maxima(struct product *x, float *to) {
+    enum { PANELS = SAMPLE_GROUP / PANEL_ROWS };
+    const int panels = (x->w->n + PANEL_ROWS - 1) / PANEL_ROWS;
+    x->maxima = to;
+    x->item_panels = (x->item_panels + PANELS - 1) / PANELS * PANELS;
+    x->items = (panels + x->item_panels - 1) / x->item_panels;
+}
+
 void forward_run(struct forward *f, struct kv_cache *kv, const int32_t *ids, int n_rows,
                  const struct fwd_seq *seqs, int n_seqs, const int *logit_rows, int n_logits,
                  float *logits, void (*on_layer)(void *arg, int layer), void *arg) {
@@ -444,5 +458,15 @@ void forward_run(struct forward *f, struct kv_cache *kv, const int32_t *ids, int
     pass_product(&p, LORA_MODULES, &f->w->head, logits, NULL, NULL);
     p.products[0].scale = f->conf.logit_scale;
     p.products[0].cap = f->conf.logit_cap;
+    if (f->maxima != NULL) want_maxima(&p.products[0], f->maxima);
     pass_products_go(&p);
+}
+
+void forward_maxima(struct forward *f, float *to) {
+    f->maxima = to;
+}
+
+void forward_each(struct forward *f, void (*fn)(void *arg, int item, int thread), void *arg,
+                  int n) {
+    pool_run(f->pool, fn, arg, n);
 }

@@ -11,23 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/engine/kernels_exp.h"
+#include "common/engine/sample_priv.h"
 
-/* A token that is still in the game. Rank: larger key first, then lower id. */
-struct cand {
-    float key;
-    int32_t id;
-    double p; /* exp((logit - largest) / temperature), so at most 1; not normalised */
-};
-
-enum { GROUP = 64 };
-
-struct sample_scratch {
-    int vocab_size;
-    float *group_max;   /* [vocab_size / GROUP, rounded up] */
-    uint32_t *counts;   /* [vocab_size] zero between calls */
-    struct cand *cands; /* [vocab_size] the candidates in id order */
-    struct cand *work;  /* [vocab_size] permuted by the quickselect */
-};
+enum { GROUP = SAMPLE_GROUP };
 
 /* ---- Philox */
 
@@ -66,6 +52,15 @@ static double uniform(uint64_t seed, uint64_t position, uint32_t choice) {
     return (double)(bits >> 11) * 0x1p-53;
 }
 
+void sample_maxima(float *to, const float *logits, int n) {
+    sample_wide()->maxima(to, logits, n);
+}
+
+bool sample_is_quick(const struct sampling *p) {
+    if (p->logprobs || p->top_logprobs > 0 || p->ranks || p->allowed_ids != NULL) return false;
+    return !p->do_sample || !(p->temperature > 0) || p->top_k > 0;
+}
+
 /* ---- scratch */
 
 enum err sample_scratch_create(struct sample_scratch **out, int vocab_size) {
@@ -73,12 +68,17 @@ enum err sample_scratch_create(struct sample_scratch **out, int vocab_size) {
     if (vocab_size < 1) return ERR_INVALID;
     struct sample_scratch *s = calloc(1, sizeof(*s));
     if (s == NULL) return ERR_NO_MEMORY;
+    const size_t groups = (size_t)sample_groups(vocab_size);
     s->vocab_size = vocab_size;
+    s->wide = sample_wide();
     s->counts = calloc((size_t)vocab_size, sizeof(*s->counts));
     s->cands = calloc((size_t)vocab_size, sizeof(*s->cands));
     s->work = calloc((size_t)vocab_size, sizeof(*s->work));
-    s->group_max = calloc(((size_t)vocab_size + GROUP - 1) / GROUP, sizeof(*s->group_max));
-    if (s->group_max == NULL || s->counts == NULL || s->cands == NULL || s->work == NULL) {
+    s->group_max = calloc(groups, sizeof(*s->group_max));
+    s->p = calloc(groups * GROUP, sizeof(*s->p));
+    s->sums = calloc(groups, sizeof(*s->sums));
+    if (s->group_max == NULL || s->counts == NULL || s->cands == NULL || s->work == NULL ||
+        s->p == NULL || s->sums == NULL) {
         sample_scratch_destroy(&s);
         return ERR_NO_MEMORY;
     }
@@ -93,11 +93,17 @@ void sample_scratch_destroy(struct sample_scratch **s_ptr) {
     free(s->counts);
     free(s->cands);
     free(s->work);
+    free(s->p);
+    free(s->sums);
     free(s);
     *s_ptr = NULL;
 }
 
-/* ---- changes of the logits */
+/* ---- changes of the logits; what they change is looked at again */
+
+static void touch(struct sample_scratch *s, int32_t id) {
+    s->group_max[id / GROUP] = NAN;
+}
 
 /* Each id once: its logit is changed when its count is first met, and the count is then cleared,
  * which leaves the table as it was. */
@@ -107,6 +113,7 @@ static void penalise_repetition(struct sample_scratch *s, float *logits, float p
         if (ids[i] < 0 || ids[i] >= s->vocab_size || s->counts[ids[i]] != 0) continue;
         float *x = &logits[ids[i]];
         *x = *x > 0 ? *x / penalty : *x * penalty;
+        touch(s, ids[i]);
         s->counts[ids[i]] = 1;
     }
     for (int i = 0; i < n; i++)
@@ -120,12 +127,15 @@ static void penalise_counts(struct sample_scratch *s, float *logits, float prese
     for (int i = 0; i < n; i++) {
         if (ids[i] < 0 || ids[i] >= s->vocab_size || s->counts[ids[i]] == 0) continue;
         logits[ids[i]] -= presence + frequency * (float)s->counts[ids[i]];
+        touch(s, ids[i]);
         s->counts[ids[i]] = 0;
     }
 }
 
-static void ban(float *logits, int n, int32_t id) {
-    if (id >= 0 && id < n) logits[id] = -INFINITY;
+static void ban(struct sample_scratch *s, float *logits, int n, int32_t id) {
+    if (id < 0 || id >= n) return;
+    logits[id] = -INFINITY;
+    touch(s, id);
 }
 
 static void mark(struct sample_scratch *s, const int32_t *ids, size_t n, uint32_t v) {
@@ -141,12 +151,13 @@ static void keep_allowed(struct sample_scratch *s, float *logits, int n,
     mark(s, in->ends, n_ends, 1);
     for (int i = 0; i < n; i++)
         if (s->counts[i] == 0) logits[i] = -INFINITY;
+    for (int i = 0; i < n; i += GROUP) touch(s, i);
     mark(s, in->p->allowed_ids, in->p->n_allowed_ids, 0);
     mark(s, in->ends, n_ends, 0);
 }
 
 /* Words one after another, each behind its length; the engine has checked the lengths. */
-static void ban_words(float *logits, int n, const struct sample_in *in) {
+static void ban_words(struct sample_scratch *s, float *logits, int n, const struct sample_in *in) {
     size_t n_made = (size_t)(in->n_history - in->n_prompt), len;
     for (size_t at = 0; at < in->p->n_bad_words; at += len) {
         const int32_t *word = in->p->bad_words + at + 1;
@@ -154,14 +165,15 @@ static void ban_words(float *logits, int n, const struct sample_in *in) {
         len = before + 1;
         if (before <= n_made &&
             memcmp(in->history + in->n_history - before, word, before * sizeof(*word)) == 0)
-            ban(logits, n, word[before]);
+            ban(s, logits, n, word[before]);
     }
 }
 
-static void keep_masked(float *logits, int n, const uint64_t *mask) {
+static void keep_masked(struct sample_scratch *s, float *logits, int n, const uint64_t *mask) {
     for (int at = 0; at < n; at += 64) {
         uint64_t bits = mask[at / 64];
         if (bits == UINT64_MAX) continue;
+        touch(s, at);
         for (int i = at; i < at + 64 && i < n; i++)
             if (!(bits >> (i - at) & 1)) logits[i] = -INFINITY;
     }
@@ -173,14 +185,17 @@ static int in_window(const struct sampling *p, int n) {
 
 /* The exponential decay of lengths (Hugging Face's ExponentialDecayLengthPenalty): behind
  * decay_start tokens each end gains |logit| * (factor^excess - 1). */
-static void favour_ends(float *logits, int n, const struct sample_in *in) {
+static void favour_ends(struct sample_scratch *s, float *logits, int n,
+                        const struct sample_in *in) {
     const int excess = in->n_history - in->n_prompt - in->p->decay_start;
     if (excess <= 0) return;
     /* finite, so that a logit of 0 stays what it is */
     const float gain = fminf(powf(in->p->decay_factor, (float)excess) - 1, FLT_MAX);
     for (int i = 0; i < in->n_ends; i++) {
         const int32_t id = in->ends[i];
-        if (id >= 0 && id < n && isfinite(logits[id])) logits[id] += fabsf(logits[id]) * gain;
+        if (id < 0 || id >= n || !isfinite(logits[id])) continue;
+        logits[id] += fabsf(logits[id]) * gain;
+        touch(s, id);
     }
 }
 
@@ -196,13 +211,15 @@ static void shape_logits(struct sample_scratch *s, float *logits, int n,
                         in->history + in->n_history - made, made);
     for (size_t i = 0; i < p->n_logit_bias; i++) {
         int32_t id = p->logit_bias[i].id;
-        if (id >= 0 && id < n) logits[id] += p->logit_bias[i].bias;
+        if (id < 0 || id >= n) continue;
+        logits[id] += p->logit_bias[i].bias;
+        touch(s, id);
     }
-    if (in->mask != NULL) keep_masked(logits, n, in->mask);
+    if (in->mask != NULL) keep_masked(s, logits, n, in->mask);
     if (p->allowed_ids != NULL) keep_allowed(s, logits, n, in);
-    if (p->n_bad_words > 0) ban_words(logits, n, in);
-    for (int i = 0; in->no_end && i < in->n_ends; i++) ban(logits, n, in->ends[i]);
-    if (p->decay_factor > 1.0f && !in->no_end) favour_ends(logits, n, in);
+    if (p->n_bad_words > 0) ban_words(s, logits, n, in);
+    for (int i = 0; in->no_end && i < in->n_ends; i++) ban(s, logits, n, in->ends[i]);
+    if (p->decay_factor > 1.0f && !in->no_end) favour_ends(s, logits, n, in);
 }
 
 static float max_f32(float a, float b) {
@@ -226,19 +243,30 @@ static float clean_group(float *x) {
     return max_f32(max_f32(lane[0], lane[1]), max_f32(lane[2], lane[3]));
 }
 
-/* Removes NaN and plus infinity and fills group_max; returns the id of the largest, the lowest such
- * id. */
+/* What the groups are before anything is changed. */
+static void know_groups(struct sample_scratch *s, const float *logits, int n, const float *maxima) {
+    if (maxima != NULL)
+        memcpy(s->group_max, maxima, (size_t)sample_groups(n) * sizeof(*maxima));
+    else
+        s->wide->maxima(s->group_max, logits, n);
+}
+
+/* Of groups that must be looked at: removes NaN and plus infinity and fills group_max. Returns the
+ * id of the largest, the lowest such id. */
 static int32_t clean_argmax(struct sample_scratch *s, float *logits, int n) {
     float best = -INFINITY;
     int first = 0; /* of the group with the best */
     for (int at = 0; at < n; at += GROUP) {
-        float max = -INFINITY;
-        if (n - at >= GROUP) {
-            max = clean_group(logits + at);
-        } else {
-            for (int i = at; i < n; i++) max = max_f32(max, logits[i] = clean_f32(logits[i]));
+        float max = s->group_max[at / GROUP];
+        if (max != max) {
+            if (n - at >= GROUP) {
+                max = clean_group(logits + at);
+            } else {
+                max = -INFINITY;
+                for (int i = at; i < n; i++) max = max_f32(max, logits[i] = clean_f32(logits[i]));
+            }
+            s->group_max[at / GROUP] = max;
         }
-        s->group_max[at / GROUP] = max;
         if (max > best) {
             best = max;
             first = at;
@@ -250,42 +278,15 @@ static int32_t clean_argmax(struct sample_scratch *s, float *logits, int n) {
 
 /* ---- exponentials */
 
-/* Four at a time, in operations every processor has alike: the same bits everywhere. Constants as
- * in the kernels; what is below the smallest normal number is zero. */
+/* p[i] = exp((x[i] - max) * scale), i < n <= GROUP, with no x above max; p: [GROUP]. Returns their
+ * sum, of every fourth in floats. */
 typedef float f32x4 __attribute__((vector_size(16), aligned(4), may_alias));
-typedef int32_t i32x4 __attribute__((vector_size(16), aligned(4), may_alias));
-
-static inline f32x4 exp_x4(f32x4 x) {
-    const f32x4 shift = {0x1.8p23f, 0x1.8p23f, 0x1.8p23f, 0x1.8p23f};
-    const i32x4 there = x >= EXP_MIN;
-    const f32x4 t = (f32x4)((i32x4)x & there) * EXP_LOG2E + shift, n = t - shift;
-    const f32x4 r = ((f32x4)((i32x4)x & there) - n * EXP_LN2_HI) - n * EXP_LN2_LO;
-    f32x4 p = r * EXP_C5 + EXP_C4;
-    p = p * r + EXP_C3;
-    p = p * r + EXP_C2;
-    p = p * r + EXP_C1;
-    p = p * r + EXP_C0;
-    const f32x4 y = p * (r * r) + r + 1.0f;
-    const i32x4 power = ((i32x4)t - (i32x4)shift + 127) << 23;
-    return (f32x4)((i32x4)(y * (f32x4)power) & there);
-}
-
-/* p[i] = exp((x[i] - max) * scale), i < n <= GROUP, with no x above max; returns their sum. */
-static float exp_group(float *p, const float *x, int n, float max, float scale) {
+static float exp_group(const struct sample_scratch *s, float *p, const float *x, int n, float max,
+                       float scale) {
     f32x4 sum = {0, 0, 0, 0};
-    int i = 0;
-    for (; i + 4 <= n; i += 4) {
-        f32x4 v = exp_x4((*(const f32x4 *)(const void *)(x + i) - max) * scale);
-        *(f32x4 *)(void *)(p + i) = v;
-        sum += v;
-    }
-    if (i < n) {
-        f32x4 v = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
-        for (int j = i; j < n; j++) v[j - i] = x[j];
-        v = exp_x4((v - max) * scale);
-        for (int j = i; j < n; j++) p[j] = v[j - i];
-        sum += v;
-    }
+    s->wide->exp(p, x, n, max, scale); /* the same bits with every set */
+    for (int i = n; i < (n + 3) / 4 * 4; i++) p[i] = 0;
+    for (int i = 0; i < n; i += 4) sum += *(const f32x4 *)(const void *)(p + i);
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
@@ -293,11 +294,11 @@ static float exp_group(float *p, const float *x, int n, float max, float scale) 
 
 /* log of the sum of exp(logits - max): a group's sum in floats (the largest term is 1, far smaller
  * ones do not matter), theirs in a double. */
-static double log_sum(const float *logits, int n, float max) {
+static double log_sum(const struct sample_scratch *s, const float *logits, int n, float max) {
     float p[GROUP];
     double sum = 0;
     for (int at = 0; at < n; at += GROUP)
-        sum += (double)exp_group(p, logits + at, n - at < GROUP ? n - at : GROUP, max, 1);
+        sum += (double)exp_group(s, p, logits + at, n - at < GROUP ? n - at : GROUP, max, 1);
     return log(sum);
 }
 
@@ -329,15 +330,7 @@ static int top_ids(struct sample_scratch *s, struct top_logprob *top, const floa
 
 /* ---- candidates */
 
-static bool ranks_before(const struct cand *a, const struct cand *b) {
-    return a->key > b->key || (a->key == b->key && a->id < b->id);
-}
-
-/* The candidate of w[0..n) at which the running weight, in rank order, first reaches target; the
- * weight of one is 1 or its p. Rounding may leave the target just out of reach: then the last in
- * rank. Permutes w. The pivots come from a fixed sequence, so the same input always takes the same
- * way. */
-static struct cand select_cut(struct cand *w, int n, double target, bool by_p) {
+struct cand sample_select_cut(struct cand *w, int n, double target, bool by_p) {
     uint64_t lcg = (uint64_t)n;
     int lo = 0, hi = n;
     for (;;) {
@@ -346,7 +339,7 @@ static struct cand select_cut(struct cand *w, int n, double target, bool by_p) {
         int mid = lo;
         double weight = 0;
         for (int i = lo; i < hi; i++) {
-            if (!ranks_before(&w[i], &pivot)) continue;
+            if (!sample_ranks_before(&w[i], &pivot)) continue;
             struct cand t = w[i];
             w[i] = w[mid];
             w[mid++] = t;
@@ -379,13 +372,13 @@ static double total_p(const struct cand *c, int n) {
 static int keep_to(struct sample_scratch *s, int n, struct cand cut) {
     int kept = 0;
     for (int i = 0; i < n; i++)
-        if (!ranks_before(&cut, &s->cands[i])) s->cands[kept++] = s->cands[i];
+        if (!sample_ranks_before(&cut, &s->cands[i])) s->cands[kept++] = s->cands[i];
     return kept;
 }
 
 static int keep_top_k(struct sample_scratch *s, int n, int k) {
     memcpy(s->work, s->cands, (size_t)n * sizeof(*s->work));
-    return keep_to(s, n, select_cut(s->work, n, k, false));
+    return keep_to(s, n, sample_select_cut(s->work, n, k, false));
 }
 
 /* ---- the head of a ranking that holds a given mass
@@ -423,7 +416,7 @@ static int keep_mass(struct sample_scratch *s, int n, double target, float best,
     int cut = bucket_of_cut(mass, target, &above), n_work = 0;
     for (int i = 0; i < n; i++)
         if (bucket_of(s->cands[i].key, best, scale) == cut) s->work[n_work++] = s->cands[i];
-    return keep_to(s, n, select_cut(s->work, n_work, target - above, true));
+    return keep_to(s, n, sample_select_cut(s->work, n_work, target - above, true));
 }
 
 /* Locally typical sampling (Meister et al., 2022): the smallest set, nearest to the entropy first,
@@ -449,7 +442,7 @@ static int collect(struct sample_scratch *s, const float *logits, int n, float m
         float p[GROUP];
         if (s->group_max[at / GROUP] < least) continue;
         int len = n - at < GROUP ? n - at : GROUP;
-        exp_group(p, logits + at, len, max, scale);
+        exp_group(s, p, logits + at, len, max, scale);
         for (int i = 0; i < len; i++) {
             if (logits[at + i] < least || !(p[i] > 0)) continue;
             s->cands[kept++] =
@@ -468,7 +461,7 @@ static float least_of_mass(const struct sample_scratch *s, const float *logits, 
         float p[GROUP];
         if ((s->group_max[at / GROUP] - max) * scale < EXP_MIN) continue;
         int len = n - at < GROUP ? n - at : GROUP;
-        exp_group(p, logits + at, len, max, scale);
+        exp_group(s, p, logits + at, len, max, scale);
         for (int i = 0; i < len; i++)
             if (p[i] > 0) mass[bucket_of(logits[at + i], max, scale)] += (double)p[i];
     }
@@ -488,7 +481,7 @@ static int32_t draw_of_all(struct sample_scratch *s, const float *logits, int n,
     for (int i = 0; i < n_groups; i++) {
         int at = i * GROUP;
         s->work[i].p =
-            (double)exp_group(p, logits + at, n - at < GROUP ? n - at : GROUP, max, scale);
+            (double)exp_group(s, p, logits + at, n - at < GROUP ? n - at : GROUP, max, scale);
         total += s->work[i].p;
     }
     double left = u * total;
@@ -500,7 +493,7 @@ static int32_t draw_of_all(struct sample_scratch *s, const float *logits, int n,
         left -= s->work[g].p;
     }
     int at = last * GROUP, len = n - at < GROUP ? n - at : GROUP, id = 0;
-    exp_group(p, logits + at, len, max, scale);
+    exp_group(s, p, logits + at, len, max, scale);
     for (int i = 0; i < len; i++) {
         if (!(p[i] > 0)) continue;
         id = at + i;
@@ -515,7 +508,7 @@ static float least_of_top(struct sample_scratch *s, int n, int k) {
     int n_groups = (n + GROUP - 1) / GROUP;
     if (k >= n_groups) return -INFINITY;
     for (int i = 0; i < n_groups; i++) s->work[i] = (struct cand){.key = s->group_max[i], .id = i};
-    return select_cut(s->work, n_groups, k, false).key;
+    return sample_select_cut(s->work, n_groups, k, false).key;
 }
 
 static int32_t draw(struct sample_scratch *s, const float *logits, int vocab_size, float max,
@@ -527,6 +520,12 @@ static int32_t draw(struct sample_scratch *s, const float *logits, int vocab_siz
     const double u = uniform(p->seed, (uint64_t)in->n_history, (uint32_t)in->choice);
     if (p->top_k <= 0 && !(p->top_p < 1.0f) && !(p->min_p > 0.0f) && !(p->typical_p < 1.0f))
         return draw_of_all(s, logits, vocab_size, max, scale, u);
+    const bool typical = p->typical_p < 1.0f;
+    int32_t id;
+    if (!s->one_by_one && p->top_k <= 0 && !(p->min_p > 0.0f) && typical != (p->top_p < 1.0f) &&
+        sample_mass_draw(s, logits, vocab_size, max, scale,
+                         (double)(typical ? p->typical_p : p->top_p), typical, u, &id))
+        return id;
     double total = 0;
     float least = -INFINITY;
     if (p->top_k > 0)
@@ -562,6 +561,7 @@ static int32_t rank_of(const float *logits, int n, int32_t id) {
 bool sample_token(struct sample_scratch *s, float *logits, int vocab_size,
                   const struct sample_in *in, struct token_event *out) {
     const struct sampling *p = in->p;
+    know_groups(s, logits, vocab_size, in->maxima);
     shape_logits(s, logits, vocab_size, in);
     out->id = clean_argmax(s, logits, vocab_size);
     out->logprob = 0;
@@ -572,7 +572,7 @@ bool sample_token(struct sample_scratch *s, float *logits, int vocab_size,
     if (p->do_sample && p->temperature > 0) out->id = draw(s, logits, vocab_size, max, in);
     if (p->ranks) out->rank = rank_of(logits, vocab_size, out->id);
     if (p->logprobs || p->top_logprobs > 0) {
-        double log_total = log_sum(logits, vocab_size, max);
+        double log_total = log_sum(s, logits, vocab_size, max);
         if (p->logprobs) out->logprob = logprob_of(logits[out->id], max, log_total);
         if (p->top_logprobs > 0)
             out->n_top = top_ids(s, out->top, logits, vocab_size, p->top_logprobs, max, log_total);
@@ -582,21 +582,23 @@ bool sample_token(struct sample_scratch *s, float *logits, int vocab_size,
 
 int sample_best(struct sample_scratch *s, float *logits, int vocab_size, const struct sample_in *in,
                 int n_max, struct top_logprob *out) {
+    know_groups(s, logits, vocab_size, in->maxima);
     shape_logits(s, logits, vocab_size, in);
     float max = logits[clean_argmax(s, logits, vocab_size)];
     if (max == -INFINITY) return 0;
-    return top_ids(s, out, logits, vocab_size, n_max, max, log_sum(logits, vocab_size, max));
+    return top_ids(s, out, logits, vocab_size, n_max, max, log_sum(s, logits, vocab_size, max));
 }
 
 void sample_prompt(struct sample_scratch *s, float *logits, int vocab_size, int32_t id, int n_top,
                    bool rank, struct token_event *out) {
+    know_groups(s, logits, vocab_size, NULL);
     float max = logits[clean_argmax(s, logits, vocab_size)];
     out->id = id;
     out->logprob = -FLT_MAX;
     out->rank = 0;
     out->n_top = 0;
     if (max == -INFINITY) return;
-    double log_total = log_sum(logits, vocab_size, max);
+    double log_total = log_sum(s, logits, vocab_size, max);
     if (id >= 0 && id < vocab_size) {
         out->logprob = logprob_of(logits[id], max, log_total);
         if (rank) out->rank = rank_of(logits, vocab_size, id);

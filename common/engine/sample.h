@@ -32,7 +32,22 @@ struct sample_in {
     bool no_end;          /* it is too early for them */
     int choice;           /* which of the prompt's choices */
     const uint64_t *mask; /* bit id % 64 of word id / 64: may be chosen; NULL: every id */
+    /* What sample_maxima() says of the logits: greedy decoding and top_k then look at those groups
+     * alone that hold what they choose from. NULL: not known. */
+    const float *maxima;
 };
+
+enum { SAMPLE_GROUP = 64 };
+static inline int sample_groups(int n) {
+    return (n + SAMPLE_GROUP - 1) / SAMPLE_GROUP;
+}
+/* The largest logit of each group, NaN where one of them is NaN or plus infinity: f32
+ * [sample_groups(n)]. Any thread. */
+void sample_maxima(float *to, const float *logits, int n);
+
+/* With maxima such a request looks at a few groups only: greedy decoding or top_k, and nothing
+ * asked for that all logits have a part in. */
+bool sample_is_quick(const struct sampling *p);
 
 /* logits: f32 [vocab_size], changed in place. Fills out->id, logprob, n_top, top. logprob is 0
  * unless p->logprobs; alternatives at minus infinity are left out. allowed_ids let `ends` be

@@ -30,7 +30,9 @@ struct forward {
     enum dtype kv_dtype;
     int rows_max, block_tokens;
     int rows_run, passes, logits_run; /* counters for tests */
-    bool all_nan;                     /* give no finite logit */
+    int each_run;
+    float *maxima;
+    bool all_nan; /* give no finite logit */
 };
 
 static bool fake_is_encoder; /* of models opened from now on */
@@ -253,6 +255,8 @@ static inline void fake_run(struct forward *f, struct kv_cache *kv, const int32_
         float *row = logits + (size_t)l * FAKE_VOCAB;
         fake_logits_of(h, row);
         for (int v = 0; f->all_nan && v < FAKE_VOCAB; v++) row[v] = NAN;
+        if (f->maxima != NULL)
+            sample_maxima(f->maxima + l * sample_groups(FAKE_VOCAB), row, FAKE_VOCAB);
     }
     for (int i = 0; i < n_seqs; i++) fake_pool(f, kv, &seqs[i]);
     f->rows_run += n_rows;
@@ -260,8 +264,23 @@ static inline void fake_run(struct forward *f, struct kv_cache *kv, const int32_
     f->passes++;
 }
 
-static const struct forward_ops fake_ops = {fake_open, fake_close, fake_model, fake_run,
-                                            NULL,      NULL,       NULL};
+static inline void fake_maxima(struct forward *f, float *to) {
+    f->maxima = to;
+}
+
+/* Whoever comes first may do the work of all. */
+static inline void fake_each(struct forward *f, void (*fn)(void *arg, int item, int thread),
+                             void *arg, int n) {
+    f->each_run++;
+    for (int i = n; i-- > 0;) fn(arg, i, 0);
+}
+
+static const struct forward_ops fake_ops = {.open = fake_open,
+                                            .close = fake_close,
+                                            .model = fake_model,
+                                            .run = fake_run,
+                                            .maxima = fake_maxima,
+                                            .each = fake_each};
 
 static inline struct engine_opts fake_opts(void) {
     return (struct engine_opts){.weight_dtype = DTYPE_F32,

@@ -12,9 +12,11 @@
 #include <string.h>
 #include <cmocka.h>
 #include "common/engine/forward.h"
+#include "common/engine/sample.h"
 #include "tests/unit/common/engine/tiny_llama.h"
 
 enum { ROWS_MAX = 40, BLOCK = 4, N_SEQS = 3, LEN = 22, BLOCKS_EACH = (LEN + BLOCK - 1) / BLOCK };
+enum { GROUPS = (VOCAB + SAMPLE_GROUP - 1) / SAMPLE_GROUP };
 
 /* What three sequences give: logits of every row and, at the end, the pool. */
 struct answer {
@@ -50,7 +52,9 @@ static void run_all(struct forward *f, const struct engine_opts *o, uint32_t see
     struct kv_cache *kv = NULL;
     int32_t tables[N_SEQS][BLOCKS_EACH], ids[ROWS_MAX];
     int past[N_SEQS] = {0}, logit_rows[ROWS_MAX], done = 0, passes = 0;
-    static float logits[ROWS_MAX * VOCAB];
+    static float logits[ROWS_MAX * VOCAB], maxima[ROWS_MAX * GROUPS];
+    const bool told = seed % 2 != 0; /* which changes nothing else */
+    forward_maxima(f, told ? maxima : NULL);
     assert_int_equal(kv_cache_create(&kv, &shape, NULL), ERR_OK);
     for (int i = 0; i < N_SEQS * BLOCKS_EACH; i++) {
         tables[i % N_SEQS][i / N_SEQS] = (i * 7) % (N_SEQS * BLOCKS_EACH);
@@ -87,6 +91,11 @@ static void run_all(struct forward *f, const struct engine_opts *o, uint32_t see
         if (n == 0) continue;
         forward_run(f, kv, ids, rows, seqs, n, logit_rows, rows, logits, on_layer, &check);
         assert_int_equal(check.n_layers_seen, LAYERS);
+        for (int r = 0; r < rows && told; r++) {
+            float want[GROUPS];
+            sample_maxima(want, logits + (size_t)r * VOCAB, VOCAB);
+            assert_memory_equal(maxima + (size_t)r * GROUPS, want, sizeof(want));
+        }
         for (int r = 0; r < rows; r++)
             memcpy(out->logits[owner[r]][position[r]], logits + (size_t)r * VOCAB,
                    sizeof(out->logits[0][0]));
