@@ -5,6 +5,10 @@
  * there are fewer than SHARES * threads / groups such tiles. */
 enum { SHARES = 4 };
 
+/* With fewer items a thread than this, the last of them are long enough to wait for: then twice as
+ * many items as threads are cut, whose chunks fill up what is left. */
+enum { ITEMS_PLENTY = 20 };
+
 void attention_plan_init(struct attention_plan *p, const struct attention_shape *s, int threads,
                          int tiles_max, int seq_tokens_max) {
     const size_t chunks = ((size_t)seq_tokens_max + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK;
@@ -47,12 +51,19 @@ void attention_plan_make(struct attention_plan *p, int window) {
     size_t used = 0;
     p->n_items = p->n_cuts = 0;
     for (int i = 0; i < p->n_tiles; i++) total += work_of(&p->tiles[i], window);
-    const int64_t most = total * attention_groups(&p->shape) / (SHARES * p->threads);
+    const int groups = attention_groups(&p->shape);
+    const int64_t most = total * groups / (SHARES * p->threads);
+    int fill = p->n_tiles * groups < ITEMS_PLENTY * p->threads
+                   ? (2 * p->threads + groups - 1) / groups
+                   : 0;
     /* Late rows see more positions: the long items go first, and the chunks fill up at the end. */
     for (int i = p->n_tiles - 1; i >= 0; i--) {
         const int64_t work = work_of(&p->tiles[i], window);
-        if (p->threads > 1 && work > most && work > p->tiles[i].n && cut(p, window, i, &used))
+        if (p->threads > 1 && (work > most || fill > 0) && work > p->tiles[i].n &&
+            cut(p, window, i, &used)) {
+            fill--;
             continue;
+        }
         p->items[p->n_items++] = (struct attention_item){.tile = i, .cut = -1};
     }
     for (int i = 0; i < p->n_cuts; i++) {

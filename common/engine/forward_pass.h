@@ -4,6 +4,7 @@
 #define BATON_ENGINE_FORWARD_PASS_H
 
 #include "common/engine/forward_priv.h"
+#include "common/engine/forward_split.h"
 
 struct pass {
     struct forward *f;
@@ -23,6 +24,8 @@ struct pass {
     const float *input;      /* the rows as they are packed */
     const int *pick;         /* rows of src to take, or NULL: all */
     int pack_rows, pack_k;
+    bool whole;         /* rows of this half are packed, and multiplied, in one part */
+    struct split split; /* each part of the rows has a packing of its own */
     enum dtype
         pack_for[PACKINGS_MAX]; /* x_dtype() of the weights they meet; each has its packing */
     int n_packings;
@@ -36,7 +39,7 @@ struct pass {
         float scale;   /* of the columns */
         float cap;     /* they become cap tanh(column / cap); 0: they stay */
         float *maxima; /* sample_maxima() of the rows, or NULL: an item has whole groups then */
-        int items, item_panels;
+        int items, item_panels; /* items: of each part of the rows */
     } products[LORA_PRODUCTS];
     enum lora_module
         modules[LORA_PRODUCTS]; /* what each is; LORA_MODULES: nothing an adapter has */
@@ -52,7 +55,7 @@ static inline int pass_row_tiles(int n_rows) {
 void pass_pack(struct pass *p, const float *src, int n_rows, struct inputs meets,
                const struct norm *norm, const int *pick);
 /* The packing of these rows for products with w, which is among those of `meets` or of the type of
- * one. */
+ * one; of their first part. */
 const uint8_t *pass_packed_for(const struct pass *p, const struct matrix *w);
 /* The rows before a half of a layer: normed on the way, where it has a norm. Where both halves
  * share one, the second has the rows of the first again. In families that norm sums, and at the

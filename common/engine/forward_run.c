@@ -44,9 +44,10 @@ static void pack_item(void *arg, int tile, int thread) {
         int from = p->pick != NULL ? p->pick[r] : r;
         forward_norm(f, f->normed + (size_t)r * k, p->src + (size_t)from * k, p->norm);
     }
+    const int part = first / p->split.rows, at = part * p->split.rows;
     for (int i = 0; i < p->n_packings; i++)
-        f->kn.x_pack(f->packed + (size_t)i * f->packed_bytes, p->input, k, first, end, p->pack_k,
-                     p->pack_for[i]);
+        f->kn.x_pack(f->packed + (size_t)i * f->packed_bytes + x_pack_bytes(at, p->pack_k),
+                     p->input + (size_t)at * k, k, first - at, end - at, p->pack_k, p->pack_for[i]);
 }
 
 int inputs_packings(struct inputs in, enum dtype x[PACKINGS_MAX]) {
@@ -91,6 +92,18 @@ const uint8_t *pass_packed_for(const struct pass *p, const struct matrix *w) {
     return p->f->packed + (size_t)i * p->f->packed_bytes;
 }
 
+/* Of the products of `meets`, which are those of one region where rows may be parted. */
+static struct split split_of(const struct pass *p, struct inputs meets) {
+    const struct forward *f = p->f;
+    const int threads = pool_threads(f->pool);
+    int panels[PACKINGS_MAX], n = 0;
+    for (; n < PACKINGS_MAX && meets.w[n] != NULL; n++)
+        panels[n] = (meets.w[n]->n + PANEL_ROWS - 1) / PANEL_ROWS;
+    if (f->kn.item_panels == 0) return (struct split){.rows = p->pack_rows, .parts = 1};
+    return forward_split(p->pack_rows, panels, n, threads, f->kn.item_panels,
+                         p->whole || f->lora.n_chunks > 0);
+}
+
 void pass_pack(struct pass *p, const float *src, int n_rows, struct inputs meets,
                const struct norm *norm, const int *pick) {
     p->src = src;
@@ -98,6 +111,7 @@ void pass_pack(struct pass *p, const float *src, int n_rows, struct inputs meets
     p->pack_rows = n_rows;
     p->pack_k = meets.w[0]->k;
     p->n_packings = inputs_packings(meets, p->pack_for);
+    p->split = split_of(p, meets);
     p->norm = norm;
     p->pick = pick;
     pool_run(p->f->pool, pack_item, p, pass_row_tiles(n_rows));
@@ -201,7 +215,7 @@ int forward_item_panels(const struct forward *f, int n) {
 void pass_product(struct pass *p, enum lora_module module, const struct matrix *w, float *y,
                   const float *bias, float *add_to) {
     const int panels = (w->n + PANEL_ROWS - 1) / PANEL_ROWS;
-    const int share = forward_item_panels(p->f, w->n);
+    const int share = p->split.panels > 0 ? p->split.panels : forward_item_panels(p->f, w->n);
     p->modules[p->n_products] = module;
     p->products[p->n_products++] = (struct product){.w = w,
                                                     .y = y,
@@ -212,48 +226,60 @@ void pass_product(struct pass *p, enum lora_module module, const struct matrix *
                                                     .item_panels = share};
 }
 
-/* Columns [*first, + n) of product x for item number `item` of it; returns n. */
-static int columns(const struct product *x, int item, int *first) {
-    int n = x->item_panels * PANEL_ROWS;
-    *first = item * n;
-    return x->w->n - *first < n ? x->w->n - *first : n;
+/* What item number `item` of product x has: columns [first, + n) of rows [row, + n_rows). */
+struct block {
+    int first, n, row, n_rows;
+};
+
+static struct block block_of(const struct pass *p, const struct product *x, int part, int item) {
+    const int wide = x->item_panels * PANEL_ROWS;
+    struct block b = {.first = item * wide, .row = part * p->split.rows};
+    b.n = x->w->n - b.first < wide ? x->w->n - b.first : wide;
+    b.n_rows = p->pack_rows - b.row < p->split.rows ? p->pack_rows - b.row : p->split.rows;
+    return b;
 }
 
 /* Returns the columns of the item, *stride floats from row to row. What follows a product is done
  * here, while they are in the cache. */
-static float *product_run(const struct pass *p, int idx, int item, int thread, size_t *stride) {
+static float *product_run(const struct pass *p, int idx, const struct block *b, int thread,
+                          size_t *stride) {
     const struct forward *f = p->f;
     const struct product *x = &p->products[idx];
-    int first, n = columns(x, item, &first);
-    float *y = x->y != NULL ? x->y + first : f->item_scratch + (size_t)thread * f->item_stride;
-    *stride = x->y != NULL ? (size_t)x->w->n : (size_t)n;
+    const int first = b->first, n = b->n, k = x->w->k;
+    const size_t row = (size_t)b->row, wide = (size_t)x->w->n;
+    float *y = x->y != NULL ? x->y + row * wide + first
+                            : f->item_scratch + (size_t)thread * f->item_stride;
+    *stride = x->y != NULL ? wide : (size_t)n;
     const uint8_t *panels =
-        x->w->panels + (size_t)(first / PANEL_ROWS) * panel_bytes(x->w->k, x->w->dtype);
-    f->kn.gemm(y, *stride, pass_packed_for(p, x->w), panels, p->pack_rows, x->w->k, n, x->w->dtype);
-    for (int r = 0; x->bias != NULL && r < p->pack_rows; r++)
+        x->w->panels + (size_t)(first / PANEL_ROWS) * panel_bytes(k, x->w->dtype);
+    f->kn.gemm(y, *stride, pass_packed_for(p, x->w) + x_pack_bytes(b->row, k), panels, b->n_rows, k,
+               n, x->w->dtype);
+    for (int r = 0; x->bias != NULL && r < b->n_rows; r++)
         f->kn.add(y + (size_t)r * *stride, x->bias + first, n);
     if (f->lora.n_chunks > 0 && p->modules[idx] < LORA_MODULES)
         forward_lora_up(f, p->layer, p->modules[idx], idx, y, *stride, first, n, thread);
-    for (int r = 0; x->scale != 1 && r < p->pack_rows; r++)
+    for (int r = 0; x->scale != 1 && r < b->n_rows; r++)
         f->kn.scale(y + (size_t)r * *stride, y + (size_t)r * *stride, x->scale, n);
-    for (int r = 0; x->cap > 0 && r < p->pack_rows; r++)
+    for (int r = 0; x->cap > 0 && r < b->n_rows; r++)
         f->kn.softcap(y + (size_t)r * *stride, x->cap, n);
-    for (int r = 0; x->maxima != NULL && r < p->pack_rows; r++)
-        sample_maxima(x->maxima + (size_t)r * (size_t)sample_groups(x->w->n) +
+    for (int r = 0; x->maxima != NULL && r < b->n_rows; r++)
+        sample_maxima(x->maxima + (row + (size_t)r) * (size_t)sample_groups(x->w->n) +
                           (size_t)(first / SAMPLE_GROUP),
                       y + (size_t)r * *stride, n);
-    for (int r = 0; x->add_to != NULL && r < p->pack_rows; r++)
-        f->kn.add(x->add_to + (size_t)r * (size_t)x->w->n + (size_t)first, y + (size_t)r * *stride,
-                  n);
+    for (int r = 0; x->add_to != NULL && r < b->n_rows; r++)
+        f->kn.add(x->add_to + (row + (size_t)r) * wide + (size_t)first, y + (size_t)r * *stride, n);
     return y;
 }
 
 static void products_item(void *arg, int item, int thread) {
     const struct pass *p = arg;
     size_t stride;
-    int i = 0;
-    for (; item >= p->products[i].items; i++) item -= p->products[i].items;
-    product_run(p, i, item, thread, &stride);
+    int i = 0, all = 0;
+    for (int j = 0; j < p->n_products; j++) all += p->products[j].items;
+    const int part = item / all; /* the last, which may be the smallest, comes last */
+    for (item %= all; item >= p->products[i].items; i++) item -= p->products[i].items;
+    const struct block b = block_of(p, &p->products[i], part, item);
+    product_run(p, i, &b, thread, &stride);
 }
 
 static void lora_down_item(void *arg, int item, int thread) {
@@ -272,7 +298,7 @@ void pass_products_go(struct pass *p) {
     int items = 0;
     lora_down(p);
     for (int i = 0; i < p->n_products; i++) items += p->products[i].items;
-    pool_run(p->f->pool, products_item, p, items);
+    pool_run(p->f->pool, products_item, p, items * p->split.parts);
     p->n_products = 0;
 }
 
@@ -306,17 +332,18 @@ void forward_activate(const struct forward *f, float *gate, float *up, int n) {
 static void gate_up_item(void *arg, int item, int thread) {
     const struct pass *p = arg;
     size_t stride, up_stride = 0;
-    int first, n = columns(&p->products[0], item, &first);
-    float *gate = product_run(p, 0, item, thread, &stride), *up = NULL;
-    if (p->n_products > 1) up = product_run(p, 1, item, thread, &up_stride);
-    for (int r = 0; r < p->pack_rows; r++)
+    const int items = p->products[0].items;
+    const struct block b = block_of(p, &p->products[0], item / items, item % items);
+    float *gate = product_run(p, 0, &b, thread, &stride), *up = NULL;
+    if (p->n_products > 1) up = product_run(p, 1, &b, thread, &up_stride);
+    for (int r = 0; r < b.n_rows; r++)
         forward_activate(p->f, gate + (size_t)r * stride,
-                         up != NULL ? up + (size_t)r * up_stride : NULL, n);
+                         up != NULL ? up + (size_t)r * up_stride : NULL, b.n);
 }
 
 void pass_gate_up(struct pass *p) {
     lora_down(p);
-    pool_run(p->f->pool, gate_up_item, p, p->products[0].items);
+    pool_run(p->f->pool, gate_up_item, p, p->products[0].items * p->split.parts);
     p->n_products = 0;
 }
 
@@ -417,6 +444,7 @@ static void pool_item(void *arg, int item, int thread) {
 static void layer_begin(struct pass *p) {
     const struct forward *f = p->f;
     p->lw = &f->w->layers[p->layer];
+    p->whole = f->conf.latent.rank > 0 || p->lw->experts != NULL; /* others read their packings */
     p->kv_layer = f->conf.encoder ? 0 : p->layer;
     p->turns = !f->conf.no_rope && !f->conf.still[p->layer];
     p->rope = f->n_ropes > 1 && f->conf.window[p->layer] > 0
@@ -453,6 +481,7 @@ void forward_run(struct forward *f, struct kv_cache *kv, const int32_t *ids, int
     }
     pool_run(f->pool, pool_item, &p, n_seqs);
     if (n_logits == 0) return;
+    p.whole = true;
     pass_pack(&p, f->x, n_logits, (struct inputs){{&f->w->head}},
               &f->w->norms[2 * f->conf.n_layers], logit_rows);
     pass_product(&p, LORA_MODULES, &f->w->head, logits, NULL, NULL);

@@ -449,8 +449,8 @@ static const struct {
 } batches[] = {{one_long, 1, 1, 1},
                {one_short, 1, 0, 0},
                {guesses, 1, 1, 1},
-               {long_beside_short, 8, 0, 3},
-               {prompt, 6, 0, 6}};
+               {long_beside_short, 8, 2, 5},
+               {prompt, 6, 2, 6}};
 
 static void plans_give_the_same_bits(void **state) {
     static float want[ROWS_MAX][ROW];

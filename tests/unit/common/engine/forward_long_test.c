@@ -73,8 +73,8 @@ static void check(const struct model_files *files, const char *kernels, enum dty
     static const struct {
         int threads, rows, last_rows;
         bool beside;
-    } ways[] = {{1, 31, 1, false}, {2, 96, 1, false}, {2, 96, 5, true},
-                {4, 57, 1, true},  {4, 96, 3, false}, {3, 96, LAST, true}};
+    } ways[] = {{1, 31, 1, false}, {2, 96, 1, false},   {2, 96, 5, true}, {4, 57, 1, true},
+                {4, 96, 3, false}, {3, 96, LAST, true}, {16, 96, 1, true}};
     static float want[LAST * VOCAB], got[LAST * VOCAB];
     for (size_t w = 0; w <= sizeof(ways) / sizeof(ways[0]); w++) {
         const struct engine_opts o = {.model_dir = files->dir,
