@@ -237,7 +237,7 @@ static const struct conf_key keys[] = {
         "seconds of load that roles follow: what came earlier fades"),
     INT(role_cool_s, P "role_cool_s", 1, 604800, "5",
         "seconds after a switch in which the load switches nobody of its group"),
-    WORD(routing, P "routing", "cost|reference", "reference",
+    WORD(routing, P "routing", "cost|reference", "cost",
          "how load_balance chooses a pair: by what instances have measured and have computed "
          "already, or by the reference's score"),
     STR(route_weights, P "route_weights", "1, 1, 1, 1",

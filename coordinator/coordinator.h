@@ -81,10 +81,10 @@ struct coordinator {
     bool was_ready;     /* in the controller's last tick */
     uint64_t unready_ms; /* the first tick in which it was not any more; 0: there was none */
     struct cluster_files files;
-    bool published;         /* an instance has served, or a list of them was pushed */
-    bool stands_by;         /* POST /backup_info: another coordinator takes the requests */
-    uint64_t received_seen; /* by the last GET /recvs_info */
-    struct perf_msg perf;   /* what the instances have measured, together */
+    bool published;             /* an instance has served, or a list of them was pushed */
+    bool stands_by;             /* POST /backup_info: another coordinator takes the requests */
+    uint64_t received_seen;     /* by the last GET /recvs_info */
+    struct abilities abilities; /* what the instances have measured, together and by kind */
     /* the daily decision of roles: files, 0 where there are none; what it said, and when */
     struct digs_model digs_model;
     struct digs_machine digs_machine;

@@ -76,15 +76,17 @@ static void load_of(const struct coordinator *co, struct role_load *out, double 
         *slots += in->facts.status.total_slots;
     }
     out->decoding = out->decoding > in_prefill ? out->decoding - in_prefill : 0;
-    out->backlog_prompt_s = perf_prompt_s(&co->perf, tokens);
+    out->backlog_prompt_s = perf_prompt_s(&co->abilities.of[0], tokens);
     if (n_d > 0) *slots /= n_d;
 }
 
-static void learn_perf(struct coordinator *co) {
-    struct perf_msg all = {0};
-    for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
-        if (inst_answers(in)) perf_merge(&all, &in->facts.status.perf);
-    co->perf = all;
+static void learn_abilities(struct coordinator *co, uint64_t now_ms) {
+    struct abilities *a = &co->abilities;
+    abilities_begin(a);
+    for (struct inst *in = co->reg.first; in != NULL; in = in->next)
+        if (inst_answers(in)) abilities_add(a, &in->ability, &in->facts.status.perf);
+    for (struct inst *in = co->reg.first; in != NULL; in = in->next)
+        if (inst_answers(in)) abilities_note(a, &in->ability, &in->facts.status.perf, now_ms);
 }
 
 void planner_needs(const struct coordinator *co, struct role_needs *out) {
@@ -93,7 +95,7 @@ void planner_needs(const struct coordinator *co, struct role_needs *out) {
     struct role_targets t = {.first_token_s = (double)c->prefill_slo_ms * 1e-3,
                              .token_s = (double)c->decode_slo_ms * 1e-3};
     load_of(co, &load, &t.slots);
-    role_needs_of(out, &load, &t, &co->perf, clock_us());
+    role_needs_of(out, &load, &t, &co->abilities.of[0], clock_us());
 }
 
 /* The daily decision holds until the next one. Abilities are measured ones, where instances have
@@ -124,7 +126,8 @@ static void decide_daily(struct coordinator *co, uint64_t now_ms) {
                              .token_s = l.decode_slo_ms * 1e-3};
     struct digs_abilities a = {0};
     load_of(co, &load, &t.slots);
-    if (n_samples(&co->perf) >= DECIDING_SAMPLES_MIN) digs_measured(&a, &co->perf, &t, &l);
+    if (n_samples(&co->abilities.of[0]) >= DECIDING_SAMPLES_MIN)
+        digs_measured(&a, &co->abilities.of[0], &t, &l);
     if (!(a.p > 0 && a.d > 0) && co->digs_model.hidden > 0)
         digs_by_formula(&a, &co->digs_model, &co->digs_machine, &l);
     if (!(a.p > 0 && a.d > 0)) return; /* until somebody knows */
@@ -226,7 +229,7 @@ enum err planner_facts(struct coordinator *co, struct planner_facts *f) {
         note_closed(in, now);
         n_links += in->facts.status.n_links;
     }
-    learn_perf(co);
+    learn_abilities(co, now);
     decide_daily(co, now);
     *f = (struct planner_facts){.conf = conf_of(co),
                                 .plan = {.nodes = calloc(co->reg.n + 1, sizeof(*f->plan.nodes)),

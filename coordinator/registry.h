@@ -4,6 +4,7 @@
 #ifndef BATON_COORDINATOR_REGISTRY_H
 #define BATON_COORDINATOR_REGISTRY_H
 
+#include "coordinator/abilities.h"
 #include "coordinator/alarm_watch.h"
 #include "coordinator/breaker.h"
 #include "coordinator/coord_conf.h"
@@ -115,6 +116,7 @@ struct inst {
     enum inst_stream stream;
     unsigned session; /* of its /dresult: what was asked of it under another one is given up */
     struct rate_meter prefill_rate;
+    struct ability ability;   /* how fast it is beside the others */
     struct prefix_set prefix; /* what its prefix cache has */
     double pass;              /* its place in the turn of its role (schedule_turn()) */
 

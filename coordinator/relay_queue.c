@@ -29,7 +29,7 @@ void relay_note_arrival(struct relay *r) {
     const double n = r->n_prompts, tokens = tokens_of(s, (double)r->n_chars);
     if (n > 0)
         arrivals_add(&s->arrivals, n, tokens, r->n_sequences,
-                     n * perf_prompt_s(&s->co->perf, tokens / n), clock_us());
+                     n * perf_prompt_s(&s->co->abilities.of[0], tokens / n), clock_us());
 }
 
 void relay_load(const struct relay_set *s, struct role_load *out) {
@@ -38,7 +38,8 @@ void relay_load(const struct relay_set *s, struct role_load *out) {
     out->waiting_sequences = s->waiting_sequences;
     out->new_tokens = s->new_tokens_mean;
     if (n > 0)
-        out->waiting_prompt_s = n * perf_prompt_s(&s->co->perf, tokens_of(s, s->waiting_chars) / n);
+        out->waiting_prompt_s =
+            n * perf_prompt_s(&s->co->abilities.of[0], tokens_of(s, s->waiting_chars) / n);
 }
 
 void relay_enqueue(struct relay *r) {
@@ -165,6 +166,7 @@ static bool views_of(struct view_list *l, const struct coordinator *co, enum ins
         at += l->views[l->n].n_peers;
         l->insts[l->n++] = in;
     }
+    abilities_level_rates(l->peer_rates, at);
     return true;
 }
 
@@ -184,46 +186,19 @@ static void refresh(const struct coordinator *co, struct view_list *l, size_t i)
 
 /* ---- what a request costs there */
 
-/* A line through what a token and what all of them take. */
-static void measure_prompt(struct inst_view *v, const struct perf_msg *perf, double tokens) {
-    const double one = perf_prompt_s(perf, 1), all = perf_prompt_s(perf, tokens > 2 ? tokens : 2);
-    const double n = tokens > 2 ? tokens : 2;
-    v->token_s = (all - one) / (n - 1);
-    if (!(v->token_s > 0)) v->token_s = all / n; /* less than noise between them */
-    v->start_s = all - n * v->token_s > 0 ? all - n * v->token_s : 0;
-}
-
-static void measure_step(struct inst_view *v, const struct perf_msg *perf, double context) {
-    const double n = v->n_decoding;
-    v->step_s = perf_step_s(perf, n + 1, context);
-    const double more = n > 0 ? v->step_s - perf_step_s(perf, n, context) : 0;
-    v->step_more_s = more > 0 ? more : 0;
-}
-
-/* What an instance has measured itself counts once it is no accident any more; until then what all
- * have. */
-enum { PROMPT_SAMPLES_MIN = 8, STEP_SAMPLES_MIN = 50 };
-
-static bool is_measured(const struct perf_msg *m) {
-    uint32_t prompts = 0, steps = 0;
-    for (int i = 0; i < PERF_LENGTHS; i++) prompts += m->prompts[i].n;
-    for (int i = 0; i < PERF_BATCHES; i++)
-        for (int k = 0; k < PERF_CONTEXTS; k++) steps += m->steps[i][k].n;
-    return prompts >= PROMPT_SAMPLES_MIN && steps >= STEP_SAMPLES_MIN;
-}
-
 static void measure_views(struct view_list *l, const struct coordinator *co,
                           const struct demand *demand, const struct prefix_found *found,
                           size_t n_found) {
     const double n = (double)demand->prompt_tokens;
+    const uint64_t now = clock_ms();
     for (size_t i = 0; i < l->n; i++) {
         struct inst_view *v = &l->views[i];
         const struct inst *in = l->insts[i];
         if (!v->open) continue;
-        const struct perf_msg *own = &in->facts.status.perf;
-        const bool measured = is_measured(own);
-        measure_prompt(v, measured ? own : &co->perf, n);
-        measure_step(v, measured ? own : &co->perf, n + demand->new_tokens / 2);
+        const struct ability *of = &in->ability;
+        const struct perf_msg *perf = abilities_of(&co->abilities, of);
+        route_measure(v, perf, pace_of(&of->prompt, now), pace_of(&of->step, now), n,
+                      n + demand->new_tokens / 2);
         v->cached = prefix_cached_at(found, n_found, &in->prefix, in->id);
         if (v->cached > n) v->cached = n;
     }

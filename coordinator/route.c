@@ -7,6 +7,7 @@ static const double OVER_TARGET = 3; /* so many times more counts time beyond th
 static const double FETCH_S = 0.002; /* to ask for blocks, beside their bytes */
 static const double SAME = 0.02;     /* costs so near, or half a millisecond, are the same */
 static const double SAME_S = 0.0005;
+static const double KEPT_PART = 0.5;  /* of a prompt: who has so much of it has the conversation */
 static const double BESIDE = 4.0 / 3; /* a prompt beside sequences has most of a step, not all */
 
 static double more_than(double x, double least) {
@@ -17,6 +18,19 @@ static double more_than(double x, double least) {
 
 static double compute_s(const struct inst_view *v, double tokens) {
     return v->start_s + v->token_s * more_than(tokens, 1);
+}
+
+void route_measure(struct inst_view *v, const struct perf_msg *perf, double prompt_pace,
+                   double step_pace, double tokens, double context) {
+    /* a line through what a token and what all of them take */
+    const double n = more_than(tokens, 2), n_decoding = v->n_decoding;
+    const double one = prompt_pace * perf_prompt_s(perf, 1),
+                 all = prompt_pace * perf_prompt_s(perf, n);
+    v->token_s = (all - one) / (n - 1);
+    if (!(v->token_s > 0)) v->token_s = all / n; /* less than noise between them */
+    v->start_s = more_than(all - n * v->token_s, 0);
+    v->step_s = step_pace * perf_step_s(perf, n_decoding + 1, context);
+    v->step_more_s = n_decoding > 0 ? step_pace * perf_step_more_s(perf, n_decoding, context) : 0;
 }
 
 static double rate_to(const struct inst_view *p, uint32_t d_id) {
@@ -162,15 +176,24 @@ struct best {
     struct pair_choice choice;
 };
 
+/* A beginning that many prompts share is no reason to send them all to one. */
+static double kept(const struct pick *k, size_t j) {
+    const double cached = k->d[j].cached;
+    return cached >= KEPT_PART * (double)k->demand->prompt_tokens ? cached : 0;
+}
+
 /* Among those that cost the same: one alone before a pair, then P's turn, then the D that has more
- * of the prompt, then the one that the reference would take. */
+ * of the prompt, then the one with fewer sequences, then D's turn. */
 static bool is_better(const struct pick *k, const struct best *b, size_t i, size_t j) {
     if (!b->found) return true;
     if ((i == k->n_p) != (b->i == k->n_p)) return i == k->n_p;
     if (i != b->i && k->p[i].pass != k->p[b->i].pass) return k->p[i].pass < k->p[b->i].pass;
     if (i != b->i) return k->p[i].id < k->p[b->i].id;
-    if (k->d[j].cached != k->d[b->j].cached) return k->d[j].cached > k->d[b->j].cached;
-    return schedule_decode_cmp(k->c, &k->d[j], &k->d[b->j]) < 0;
+    const struct inst_view *d = &k->d[j], *other = &k->d[b->j];
+    if (kept(k, j) != kept(k, b->j)) return kept(k, j) > kept(k, b->j);
+    if (d->n_decoding != other->n_decoding) return d->n_decoding < other->n_decoding;
+    if (d->pass != other->pass) return d->pass < other->pass;
+    return d->id < other->id;
 }
 
 static void take_best(struct pick *k, size_t i, size_t j, const struct route_cost *r, double cost,

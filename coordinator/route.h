@@ -16,12 +16,18 @@
 #define BATON_COORDINATOR_ROUTE_H
 
 #include "coordinator/schedule.h"
+#include "proto/perf_msg.h"
 
 struct route_cost {
     double prompt_s, link_s, decode_s, shortage_s; /* without weights */
     double computed;                               /* tokens of the prompt that are computed */
     size_t from; /* index of the D that gives blocks back; n_d: none does */
 };
+
+/* Sets what a view has measured, for a prompt of so many tokens and decoding at a context.
+ * prompt_pace, step_pace: factors of these seconds (abilities.h). */
+void route_measure(struct inst_view *v, const struct perf_msg *perf, double prompt_pace,
+                   double step_pace, double tokens, double context);
 
 /* Of p and d: views that are linked. Where p is NULL d computes the prompt itself. */
 void route_cost_of(struct route_cost *out, const struct schedule_conf *c, const struct inst_view *p,

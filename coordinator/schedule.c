@@ -86,13 +86,6 @@ static int decode_cmp(const struct schedule_conf *c, const struct inst_view *a,
     return a->id < b->id ? -1 : a->id > b->id;
 }
 
-int schedule_decode_cmp(const struct schedule_conf *c, const struct inst_view *a,
-                        const struct inst_view *b) {
-    const double slots_max =
-        (double)(a->slots_total > b->slots_total ? a->slots_total : b->slots_total);
-    return decode_cmp(c, a, b, slots_max);
-}
-
 /* The decode instance for p, or n_d. */
 static size_t pick_decode(const struct schedule_conf *c, const struct inst_view *p,
                           const struct inst_view *d, size_t n_d, struct demand demand,

@@ -79,9 +79,6 @@ struct pair_choice {
 bool schedule_has_room(const struct schedule_conf *c, const struct inst_view *v, uint64_t slots,
                        uint64_t blocks);
 bool schedule_linked(const struct inst_view *p, const struct inst_view *d);
-/* Among D's that cost the same: < 0 when a is the better one. */
-int schedule_decode_cmp(const struct schedule_conf *c, const struct inst_view *a,
-                        const struct inst_view *b);
 
 /* Sets links of every P: the open D's of its group that are linked with it, both ways. */
 void schedule_count_links(struct inst_view *p, size_t n_p, const struct inst_view *d, size_t n_d);

@@ -1,6 +1,6 @@
 # How the lists of the Makefile become programs. No list lives here.
 
-LIBS_PROTO    :=
+LIBS_PROTO    := -lm
 LIBS_BASE     := $(LIBS_PROTO) -lpthread
 LIBS_NET      := -lssl -lcrypto -lcurl -lnghttp2 -levent_core -levent_pthreads $(LIBS_BASE)
 LIBS_GRPC     := -lz -lm $(LIBS_NET)

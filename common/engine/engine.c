@@ -3,6 +3,7 @@
 #include "common/engine/engine.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,6 +127,14 @@ static enum err buffers_open(struct engine *e, const struct engine_opts *opts, s
     return ERR_OK;
 }
 
+/* What its times depend on. */
+static void name_kind(struct engine *e) {
+    const struct model_info *i = &e->info;
+    snprintf(e->perf.kind, sizeof(e->perf.kind), "%s/%d/%s-%s/%02x%02x%02x%02x", i->kernels,
+             i->n_threads, dtype_name(i->weight_dtype), dtype_name(i->kv_dtype), i->hash[0],
+             i->hash[1], i->hash[2], i->hash[3]);
+}
+
 enum err engine_open_with(struct engine **out, const struct engine_opts *opts,
                           const struct forward_ops *ops, struct errbuf *eb) {
     *out = NULL;
@@ -137,6 +146,7 @@ enum err engine_open_with(struct engine **out, const struct engine_opts *opts,
     e->step_clock = clock_us;
     if ((err = ops->open(&e->fwd, opts, opts->step_tokens_max, eb)) != ERR_OK) goto fail;
     e->info = *ops->model(e->fwd);
+    name_kind(e);
     e->block_tokens = opts->block_tokens;
     e->seq_tokens_max =
         opts->seq_tokens_max < e->info.context_max ? opts->seq_tokens_max : e->info.context_max;

@@ -157,6 +157,7 @@ struct model_info {
      * tensors as in the files. */
     uint8_t conf_hash[32], hash[32];
     char kernels[16];      /* the chosen kernel set */
+    int n_threads;         /* that compute */
     char weights_from[16]; /* "memory": packed at this start; "packed to cache"; "cache": a file */
     /* generation_config.json; the _set flags say which members exist */
     struct {

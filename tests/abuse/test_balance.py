@@ -1,6 +1,6 @@
 """Goal: no instance does the work of the others: prompts spread over all prefill instances, answers over all decode instances, whether
 requests come one by one or many at once, with short and long prompts mixed.
-Method: two of each; who served what is in the coordinator's record of requests."""
+Method: two of each, with either way to choose a pair; who served what is in the coordinator's record of requests."""
 import collections
 
 import pytest
@@ -10,9 +10,9 @@ from harness import Cluster, in_threads, post
 N = 48
 
 
-@pytest.fixture(scope="module")
-def four():
-    with Cluster(2, 2, extra={"BackendConfig": {"ScheduleConfig": {"enablePrefixCache": False}}}) as c:
+@pytest.fixture(scope="module", params=["cost", "reference"])
+def four(request):
+    with Cluster(2, 2, coord={"pd": {"routing": request.param}}, extra={"BackendConfig": {"ScheduleConfig": {"enablePrefixCache": False}}}) as c:
         yield c
 
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "coordinator/plan.h"
+#include "coordinator/route.h"
 #include "coordinator/schedule.h"
 
 enum { NONE = UINT32_MAX, PLAN_EVERY_S = 1, TAIL_S = 3600, MEAN_OF = 32, NEW_TOKENS_GUESS = 128 };
@@ -222,8 +223,6 @@ static void step_done(struct sim *s, struct node *v) {
 /* ---- the router */
 static void fill(const struct sim *s, struct inst_view *v, uint32_t i, bool of_p, double in) {
     const struct node *n = &s->nodes[i];
-    const double two = in > 2 ? in : 2, one_s = perf_prompt_s(&s->c->perf, 1),
-                 all_s = perf_prompt_s(&s->c->perf, two);
     v->open = place_of(s, i)->next == ROLE_NONE;
     v->slots_booked = of_p ? n->n_prompts : n->n_decodes;
     v->prefill_tokens = (uint64_t)n->tokens;
@@ -231,13 +230,7 @@ static void fill(const struct sim *s, struct inst_view *v, uint32_t i, bool of_p
     v->queue_s = n->queue_s;
     v->n_prompts = n->n_prompts;
     v->n_decoding = n->n_decodes;
-    v->token_s = (all_s - one_s) / (two - 1);
-    if (!(v->token_s > 0)) v->token_s = all_s / two;
-    v->start_s = fmax(all_s - two * v->token_s, 0);
-    const double context = in + s->new_tokens / 2;
-    v->step_s = perf_step_s(&s->c->perf, n->n_decodes + 1, context);
-    v->step_more_s =
-        n->n_decodes > 0 ? fmax(v->step_s - perf_step_s(&s->c->perf, n->n_decodes, context), 0) : 0;
+    route_measure(v, &s->c->perf, 1, 1, in, in + s->new_tokens / 2);
 }
 
 /* Who is in which list, and whom each is linked with: what a plan changes. */

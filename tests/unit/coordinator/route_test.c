@@ -178,6 +178,64 @@ static void equals_take_turns(void **state) {
         schedule_turn(&now, &c.p[got.p].pass, c.p[got.p].links);
     }
     for (size_t i = 0; i < 3; i++) assert_int_equal(n[i], 100);
+    /* Decode instances too; one that has the conversation before them, one that has a beginning
+     * which all prompts share not. */
+    double d_now = 0;
+    unsigned n_d[2] = {0};
+    c.conf.kv_token_bytes = 0;
+    c.conf.local_tokens_max = 0;
+    c.d[1].cached = 100;
+    c.p[0].cached = c.p[1].cached = c.p[2].cached = 100;
+    for (int k = 0; k < 100; k++) {
+        const struct pair_choice got = pick(&c);
+        n_d[got.d]++;
+        schedule_turn(&d_now, &c.d[got.d].pass, 1);
+    }
+    assert_int_equal(n_d[0], 50);
+    c.d[1].cached = 600;
+    for (size_t i = 0; i < 3; i++) c.p[i].cached = 600;
+    for (int k = 0; k < 10; k++) {
+        const struct pair_choice got = pick(&c);
+        assert_int_equal(got.d, 1);
+        schedule_turn(&d_now, &c.d[got.d].pass, 1);
+    }
+}
+
+/* However the steps of like instances were measured: each time ends somewhere, a new one comes, and
+ * nobody has many while another has few. Noise that makes a large batch look free must not send
+ * everything there. */
+static void likes_share_what_comes(void **state) {
+    static const double steps[][4] = {{1.8, 4.3, 4.3, 4.3}, /* a large batch for nothing */
+                                      {4, 2, 2, 2.1},
+                                      {3, 3, 3, 3},
+                                      {1, 5, 2, 9},
+                                      {9, 1, 1, 1}};
+    (void)state;
+    for (size_t s = 0; s < sizeof(steps) / sizeof(steps[0]); s++) {
+        struct perf_msg perf = {0};
+        struct cluster c;
+        unsigned n[N_MAX] = {0};
+        double now[2] = {0};
+        for (int b = 0; b < 4; b++) perf_add_step(&perf, 1 << b, 64, steps[s][b] * 1e-3);
+        perf_add_prompt(&perf, 16, 0.001);
+        perf_add_prompt(&perf, 512, 0.03);
+        alike(&c, 2, 3);
+        c.demand.prompt_tokens = 30;
+        for (int k = 0; k < 900; k++) {
+            for (size_t j = 0; j < 3; j++) route_measure(&c.d[j], &perf, 1, 1, 30, 40);
+            const struct pair_choice got = pick(&c);
+            n[got.d]++;
+            c.d[got.d].n_decoding++;
+            schedule_turn(&now[0], &c.p[got.p].pass, 1);
+            schedule_turn(&now[1], &c.d[got.d].pass, 1);
+            if (k < 9) continue;
+            unsigned end = rnd(10), j = 0; /* any of the ten there are */
+            for (; end >= c.d[j].n_decoding; j++) end -= c.d[j].n_decoding;
+            c.d[j].n_decoding--;
+        }
+        for (size_t j = 0; j < 3; j++)
+            if (n[j] < 200 || n[j] > 400) fail_msg("steps %zu: %u of 900", s, n[j]);
+    }
 }
 
 /* When a request would have its first token is known of a full cluster too. */
@@ -302,6 +360,7 @@ int main(void) {
         cmocka_unit_test(idle_decoders_help),
         cmocka_unit_test(the_batch_that_takes_one_more_best),
         cmocka_unit_test(equals_take_turns),
+        cmocka_unit_test(likes_share_what_comes),
         cmocka_unit_test(nothing_is_known),
         cmocka_unit_test(a_full_cluster),
         cmocka_unit_test(random_clusters),

@@ -54,9 +54,9 @@ static void beyond(void **state) {
     perf_add_prompt(&m, 100, 0.1);
     perf_add_prompt(&m, 200, 0.3);
     assert_near(perf_prompt_s(&m, 300), 0.5);
-    perf_add_prompt(&m, 3000, 0.2); /* a wild one */
-    assert_near(perf_prompt_s(&m, 30000), 0.2);
-    assert_true(perf_prompt_s(&m, 2900) > 0);
+    perf_add_prompt(&m, 3000, 0.2); /* a wild one: both are taken for their mean */
+    assert_near(perf_prompt_s(&m, 30000), 0.25);
+    assert_near(perf_prompt_s(&m, 2900), 0.25);
 }
 
 static void steps(void **state) {
@@ -93,8 +93,54 @@ static void merge(void **state) {
     assert_near(perf_step_s(&all, 2, 10), 0.5);
 }
 
+/* All count the same, however many there are; one of them can be taken out again. */
+static void merge_many(void **state) {
+    struct perf_msg one[5], all = {0}, rest;
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        memset(&one[i], 0, sizeof(one[i]));
+        for (int k = 0; k < PERF_SAMPLES; k++) {
+            perf_add_prompt(&one[i], 100, 1 + i);
+            perf_add_step(&one[i], 4, 10, 2 * (1 + i));
+        }
+        perf_merge(&all, &one[i]);
+    }
+    assert_near(perf_prompt_s(&all, 100), 3);
+    assert_near(perf_step_s(&all, 4, 10), 6);
+    perf_without(&rest, &all, &one[4]);
+    assert_near(perf_prompt_s(&rest, 100), 2.5);
+    assert_near(perf_step_s(&rest, 4, 10), 5);
+    assert_near(perf_prompt_ratio(&one[4], &rest), 2);
+    assert_near(perf_step_ratio(&one[0], &rest), 0.4);
+    for (int i = 0; i < 4; i++) perf_without(&rest, &rest, &one[i]);
+    assert_near(perf_prompt_s(&rest, 100), 0);
+    assert_near(perf_prompt_ratio(&one[0], &rest), 0); /* nobody to compare with */
+}
+
+/* Noise in a curve that can only rise: neighbours in the wrong order have their mean, and one
+ * sequence more never costs less in a larger batch. */
+static void rising(void **state) {
+    struct perf_msg m = {0};
+    (void)state;
+    perf_add_step(&m, 1, 10, 0.002);
+    perf_add_step(&m, 2, 10, 0.006);
+    perf_add_step(&m, 4, 10, 0.004);
+    perf_add_step(&m, 8, 10, 0.005);
+    assert_near(perf_step_s(&m, 2, 10), 0.005);
+    assert_near(perf_step_s(&m, 4, 10), 0.005);
+    assert_near(perf_step_s(&m, 8, 10), 0.005);
+    assert_near(perf_step_s(&m, 1, 10), 0.002);
+    for (int b = 1; b <= 8; b++) assert_near(perf_step_more_s(&m, b, 10), 0.003 / 7);
+    perf_add_step(&m, 16, 10, 0.021);
+    assert_near(perf_step_more_s(&m, 4, 10), 0.003 / 7);
+    assert_near(perf_step_more_s(&m, 8, 10), 0.002);
+    assert_near(perf_step_more_s(&m, 100, 10), 0.002);
+    for (double b = 1; b < 40; b++)
+        assert_true(perf_step_s(&m, b + 1, 10) >= perf_step_s(&m, b, 10) - 1e-12);
+}
+
 static void json(void **state) {
-    struct perf_msg m = {0}, back;
+    struct perf_msg m = {.kind = "amx/2/bf16-bf16/0a1b2c3d"}, back;
     struct errbuf eb = {0};
     (void)state;
     for (int i = 0; i < PERF_LENGTHS; i++) perf_add_prompt(&m, 16 << i, 0.25 * (i + 1));
@@ -121,6 +167,9 @@ static void bad_json(void **state) {
          "perf.prompts[1].tokens must be a number"},
         {"{\"steps\":[{\"batch\":1,\"context\":1e10,\"seconds\":1,\"samples\":1}]}",
          "perf.steps[0].context must be a number from 0 to 1e+09"},
+        {"{\"kind\":7}", "perf.kind must be a string of at most 47 letters, digits and ._/-"},
+        {"{\"kind\":\"a b\"}", "perf.kind must be a string"},
+        {"{\"kind\":\"012345678901234567890123456789012345678901234567\"}", "perf.kind must be"},
         {"{\"prompts\":[0,0,0,0,0,0,0,0,0,0,0,0,0]}",
          "perf.prompts has 13 entries, at most 12 are allowed"}};
     (void)state;
@@ -143,6 +192,8 @@ int main(void) {
         cmocka_unit_test(steps),
         cmocka_unit_test(newest_count),
         cmocka_unit_test(merge),
+        cmocka_unit_test(merge_many),
+        cmocka_unit_test(rising),
         cmocka_unit_test(json),
         cmocka_unit_test(bad_json),
     };
