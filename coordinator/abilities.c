@@ -24,8 +24,7 @@ void pace_note(struct pace *p, double ratio, bool news, uint64_t now_ms) {
     }
     if (p->since_ms == 0) p->since_ms = now_ms;
     p->n_news += news && p->n_news < PACE_NEWS_MIN;
-    p->counts =
-        p->counts || (now_ms - p->since_ms >= PACE_WAIT_MS && p->n_news >= PACE_NEWS_MIN);
+    p->counts = p->counts || (now_ms - p->since_ms >= PACE_WAIT_MS && p->n_news >= PACE_NEWS_MIN);
 }
 
 double pace_of(const struct pace *p, uint64_t now_ms) {

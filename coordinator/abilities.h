@@ -51,12 +51,12 @@ void abilities_add(struct abilities *a, struct ability *of, const struct perf_ms
 void abilities_note(const struct abilities *a, struct ability *of, const struct perf_msg *measured,
                     uint64_t now_ms);
 
-/* What one should take: of its kind, once that has measured enough not to be an accident; until then
- * of all. */
+/* What one should take: of its kind, once that has measured enough not to be an accident; until
+ * then of all. */
 const struct perf_msg *abilities_of(const struct abilities *a, const struct ability *of);
 
-/* Links, in place: one that has carried nothing yet, or up to half or twice of the mean, is like the
- * others. Bytes a second; 0: not measured. */
+/* Links, in place: one that has carried nothing yet, or up to half or twice of the mean, is like
+ * the others. Bytes a second; 0: not measured. */
 void abilities_level_rates(double *rates, size_t n);
 
 #endif

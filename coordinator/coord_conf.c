@@ -237,6 +237,9 @@ static const struct conf_key keys[] = {
         "seconds of load that roles follow: what came earlier fades"),
     INT(role_cool_s, P "role_cool_s", 1, 604800, "5",
         "seconds after a switch in which the load switches nobody of its group"),
+    BOOL(unsplit, P "unsplit", "false",
+         "whether groups that follow their load may do without a split, each request on one "
+         "instance, where that serves it better"),
     WORD(routing, P "routing", "cost|reference", "cost",
          "how load_balance chooses a pair: by what instances have measured and have computed "
          "already, or by the reference's score"),

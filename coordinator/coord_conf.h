@@ -83,7 +83,7 @@ struct coord_conf {
         role_repair_s, role_window_s, role_cool_s, local_prefill_max, prefill_queue_max,
         decode_silence_s, transcripts_mib, replicate_mib, resume_grace_s, resume_keep_s,
         idempotency_keep_s;
-    bool attempts_header, fall_back, flex, ha_keep, ha_relays, replicate;
+    bool attempts_header, fall_back, flex, unsplit, ha_keep, ha_relays, replicate;
     char routing[16], route_weights[96], role_decision[16];
     char digs_model_path[COORD_PATH_BYTES], digs_machine_path[COORD_PATH_BYTES];
     int64_t summary_input, summary_output, decision_period_s;

@@ -233,6 +233,7 @@ struct json_value *coord_needs(const struct coordinator *co) {
     planner_needs(co, &needs);
     json_obj_set(o, "prefill", json_new_f64(needs.p));
     json_obj_set(o, "decode", json_new_f64(needs.d));
+    json_obj_set(o, "unsplit", json_new_f64(needs.whole));
     return o;
 }
 

@@ -12,6 +12,9 @@
  *    they can serve with one of it again.
  * 7. Where one role of a group is under pressure and a whole instance more would be too much, one
  *    of its instances does both, with a share of prefill; the one with label flex_static first.
+ * 8. Where a group serves its load better unsplit than in any ratio, all of it do both, each
+ * request on one instance, until that is not so any more; unless one of it is static in one role. A
+ * group that is not split follows no load, and nobody of it has a share.
  *
  * Only rules 4 and 5 move what stands: at most one instance a group, as long as roles can change.
  */
@@ -33,6 +36,8 @@ struct part {
 struct group {
     size_t n;
     bool in_use, switching;
+    bool unsplit;   /* some of it do both without a bound (rule 8) */
+    bool is_static; /* some of it have one role for ever */
     struct part part[2];
 };
 
@@ -71,6 +76,10 @@ static bool prefers(const struct plan_node *v, enum inst_role role) {
 static bool may_switch(const struct plan_node *v) {
     return v->label != LABEL_PREFILL_STATIC && v->label != LABEL_DECODE_STATIC &&
            v->label != LABEL_FLEX_STATIC;
+}
+
+bool plan_is_unsplit(const struct plan_place *place) {
+    return place->share >= PLAN_UNSPLIT;
 }
 
 bool plan_is_peer(enum inst_role role, unsigned group, const struct plan_place *place) {
@@ -170,6 +179,8 @@ static void count_in(struct work *w, const struct plan_node *v) {
     struct part *t = &g->part[part_of(v->place.role)];
     g->n++;
     g->in_use = true;
+    g->unsplit |= plan_is_unsplit(&v->place);
+    g->is_static |= v->label == LABEL_PREFILL_STATIC || v->label == LABEL_DECODE_STATIC;
     t->n_heard += !v->unheard;
     t->n_open += is_open(v);
     t->n_able += is_open(v) && !v->roleless;
@@ -423,6 +434,35 @@ static size_t n_working(const struct group *g) {
     return n;
 }
 
+/* ---- rule 8 */
+
+/* Nobody of the group has changed what it does just now. */
+static bool is_at_rest(const struct work *w, unsigned group) {
+    for (size_t i = 0; i < w->n; i++) {
+        const struct plan_node *v = &w->nodes[i];
+        if (v->place.group == group && v->shared_ms != 0 &&
+            w->now_ms - v->shared_ms < w->conf->cool_ms)
+            return false;
+    }
+    return is_cool(w, group);
+}
+
+/* Before rule 5, which has nothing to say of a group that is not split. */
+static void split_or_not(struct work *w) {
+    size_t n_all = 0;
+    for (unsigned g = 1; g < w->n_groups; g++) n_all += n_working(&w->groups[g]);
+    for (unsigned g = 1; g < w->n_groups; g++) {
+        struct group *at = &w->groups[g];
+        const size_t n_p = at->part[0].n_able, n_d = at->part[1].n_able;
+        const bool may = w->conf->unsplit && w->conf->decides && !at->is_static;
+        if (!may) at->unsplit = false;
+        if (at->n == 0 || !may || at->switching || !is_at_rest(w, g)) continue;
+        const struct role_needs need =
+            role_needs_part(&w->conf->needs, n_all > 0 ? (double)n_working(at) / (double)n_all : 0);
+        at->unsplit = role_needs_unsplit(&need, n_p, n_d, at->unsplit);
+    }
+}
+
 /* Towards what the daily decision says of so many. */
 static int lean_daily(const struct work *w, size_t n_p, size_t n_d) {
     const size_t wanted = digs_fill(&w->conf->digs, n_p + n_d);
@@ -441,9 +481,11 @@ static void follow_load(struct work *w) {
     for (unsigned g = 1; g < w->n_groups; g++) n_all += n_working(&w->groups[g]);
     for (unsigned g = 1; g < w->n_groups; g++) {
         const size_t n_p = w->groups[g].part[0].n_able, n_d = w->groups[g].part[1].n_able;
-        if (w->groups[g].switching || n_p == 0 || n_d == 0 || !is_cool(w, g)) continue;
-        const double share = (double)n_working(&w->groups[g]) / (double)n_all;
-        const struct role_needs need = {all->p * share, all->d * share};
+        if (w->groups[g].switching || w->groups[g].unsplit || n_p == 0 || n_d == 0 ||
+            !is_cool(w, g))
+            continue;
+        const struct role_needs need =
+            role_needs_part(all, (double)n_working(&w->groups[g]) / (double)n_all);
         const int lean = daily ? lean_daily(w, n_p, n_d) : role_needs_lean(&need, n_p, n_d);
         if (lean == 0) continue;
         const int part = lean > 0 ? 0 : 1;
@@ -530,17 +572,35 @@ static void share_in(struct work *w, unsigned group, const struct role_needs *ne
     if (is_news(w, next, share)) next->place.share = share;
 }
 
+/* Those that come to a group which is not split are like it at once, and nobody has a part there;
+ * those that a group has which is split again have no share. */
+static void share_all(struct work *w, unsigned group) {
+    const bool unsplit = w->groups[group].unsplit;
+    for (size_t i = 0; i < w->n; i++) {
+        struct plan_node *v = &w->nodes[i];
+        const bool is = plan_is_unsplit(&v->place);
+        if (v->place.group != group) continue;
+        if (unsplit && may_share(w, v, group))
+            v->place.share = v->place.role == ROLE_PREFILL ? PLAN_UNSPLIT + 1 : PLAN_UNSPLIT;
+        else if (unsplit ? is_open(v) && !is : is)
+            v->place.share = 0;
+    }
+}
+
 static void share(struct work *w) {
     size_t n_all = 0;
     for (unsigned g = 1; g < w->n_groups; g++) n_all += n_working(&w->groups[g]);
     for (unsigned g = 1; g < w->n_groups; g++) {
-        const double part = n_all > 0 ? (double)n_working(&w->groups[g]) / (double)n_all : 0;
-        const struct role_needs need = {w->conf->needs.p * part, w->conf->needs.d * part};
-        if (w->groups[g].n > 0) share_in(w, g, &need);
+        const struct role_needs need = role_needs_part(
+            &w->conf->needs, n_all > 0 ? (double)n_working(&w->groups[g]) / (double)n_all : 0);
+        if (w->groups[g].n == 0) continue;
+        share_all(w, g);
+        if (!w->groups[g].unsplit) share_in(w, g, &need);
     }
     for (size_t i = 0; i < w->n; i++) { /* one that changes, or does all, has no part of it */
         struct plan_place *at = &w->nodes[i].place;
-        if (!w->conf->flex || at->next != ROLE_NONE || at->stands_in) at->share = 0;
+        if (at->next != ROLE_NONE || at->stands_in || (!w->conf->flex && !plan_is_unsplit(at)))
+            at->share = 0;
     }
 }
 
@@ -580,8 +640,9 @@ enum err plan_make(struct plan *p, const struct plan_conf *c, uint64_t now_ms) {
     if (e == ERR_OK) {
         if (c->decides) {
             repair_groups(&w);
-            follow_load(&w);
         }
+        split_or_not(&w);
+        if (c->decides) follow_load(&w);
         stand_in(&w);
         share(&w);
         for (size_t i = 0; i < p->n; i++) p->nodes[i].place = w.nodes[i].place;

@@ -15,7 +15,10 @@
 #include "proto/err.h"
 #include "proto/role_msg.h"
 
-enum { PLAN_GROUP_INSTANCES = 16 };
+enum {
+    PLAN_GROUP_INSTANCES = 16,
+    PLAN_UNSPLIT = 96, /* the share where a group is not split, or one more (plan_place.share) */
+};
 
 /* What one instance is to be. */
 struct plan_place {
@@ -24,8 +27,8 @@ struct plan_place {
     bool by_load;        /* that switch follows the load; else a role is lacking */
     unsigned group;      /* from 1 on; 0: in none yet */
     bool stands_in;      /* it is the other role as well, of which its group has nobody (rule 6) */
-    int share;           /* it is the other role as well, with so many percent of prefill (rule 7);
-                            0: it is not */
+    int share; /* it is the other role as well, with so many percent of prefill (rule 7), or from
+                  PLAN_UNSPLIT on with no bound but its own (rule 8); 0: it is not */
 };
 
 struct plan_node {
@@ -54,9 +57,10 @@ struct plan_conf {
     uint64_t settle_ms; /* so long after the start not all instances may be known: nobody moves */
     uint64_t repair_ms; /* so long a group may lack a role that an instance of it has */
     bool fall_back;     /* where a role has nobody left, the other one stands in for it */
-    struct role_needs needs;    /* of all groups together; both 0: roles follow no load */
+    struct role_needs needs;    /* of all groups together; all 0: roles follow no load */
     struct digs_abilities digs; /* of an instance; p 0: rule 5 follows needs instead */
     bool flex;                  /* one of a group may do both, with a share */
+    bool unsplit;               /* all of a group may do both */
     uint64_t cool_ms;           /* after a switch, so long the load switches nobody in its group */
 };
 
@@ -69,6 +73,9 @@ struct plan {
 
 /* ERR_NO_MEMORY: *p is as it was, but for the order of its nodes. */
 enum err plan_make(struct plan *p, const struct plan_conf *c, uint64_t now_ms);
+
+/* It computes prompts and decodes, as all of its group: a pair by itself, and of no other. */
+bool plan_is_unsplit(const struct plan_place *place);
 
 /* True: an instance of this role and group is to be linked with the one that has the place. */
 bool plan_is_peer(enum inst_role role, unsigned group, const struct plan_place *place);

@@ -97,6 +97,12 @@ static void explain(char *why, const struct look *l, const struct plan_node *v,
     else if (to->stands_in != v->place.stands_in)
         snprintf(why, PLAN_WHY_BYTES, "group %u has %s %s instance that can work", to->group,
                  to->stands_in ? "no" : "a", inst_role_name(other_role(to->role)));
+    else if (to->share != v->place.share && (plan_is_unsplit(to) || plan_is_unsplit(&v->place)))
+        snprintf(why, PLAN_WHY_BYTES,
+                 "the load needs %.2f prefill and %.2f decode instances, or %.2f unsplit ones, and "
+                 "so group %u %s",
+                 l->conf->needs.p, l->conf->needs.d, l->conf->needs.whole, to->group,
+                 plan_is_unsplit(to) ? "is not split" : "is split again");
     else if (to->share != v->place.share)
         snprintf(
             why, PLAN_WHY_BYTES,

@@ -150,6 +150,7 @@ static struct plan_conf conf_of(const struct coordinator *co) {
                              .repair_ms = (uint64_t)c->role_repair_s * 1000,
                              .fall_back = c->controller_enabled && c->fall_back,
                              .flex = c->controller_enabled && c->flex,
+                             .unsplit = c->controller_enabled && c->unsplit,
                              .cool_ms = (uint64_t)c->role_cool_s * 1000};
     if (c->roles_follow && c->p_rate == 0) {
         conf.digs = co->digs;

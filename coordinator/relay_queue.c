@@ -139,6 +139,7 @@ static void fill_view(struct inst_view *v, const struct coordinator *co, const s
         .computes = in->prefix.epoch != 0,
         .peer_rate = rates,
         .peers = peers};
+    if (plan_is_unsplit(&in->plan.place) && inst_stands_in(in)) return; /* a pair by itself */
     for (size_t i = 0; i < in->facts.status.n_links; i++) {
         const struct link_status *l = &in->facts.status.links[i];
         const struct breaker *b = inst_link_breaker(in, l->target);

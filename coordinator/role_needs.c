@@ -7,7 +7,15 @@ static const double BUSY_MIN = 0.5, BUSY_MAX = 0.9; /* how busy an instance may 
 static const double PRESSURE = 0.7;                 /* below it nothing has to change */
 static const double SHARE_RELIEF = 0.1;             /* of the pressure that a share takes off */
 static const double PRESSURE_KEEP = 0.5;            /* above it a share stays */
-static const double RELIEF = 0.5; /* of what one more of a role can take off its pressure */
+static const double BESIDE = 4.0 / 3; /* a prompt between steps takes so many times as long */
+/* Of n instances one more or less of a role is a part of 1 / n: few can seldom be divided as the
+ * load is, and the more there are the better unsplit must be. By FIT_PARTS / n - FIT it may be
+ * worse. */
+static const double FIT_PARTS = 2, FIT = 0.35;
+static const double UNSPLIT_PRESSURE =
+    0.4;                                 /* below it it is not given up, below half of it again */
+static const double UNSPLIT_KEEP = 0.15; /* worse than that by so much: it is split again */
+static const double RELIEF = 0.5;        /* of what one more of a role can take off its pressure */
 
 /* ---- arrivals */
 static double faded(const struct arrivals *a, uint64_t now_us) {
@@ -64,6 +72,45 @@ double role_batch_for(const struct perf_msg *perf, const struct role_targets *t,
     return best;
 }
 
+struct whole {
+    const struct perf_msg *perf;
+    struct role_targets t;
+    double context, prompt_s; /* of a mean one */
+    double arriving_s, tokens,
+        decoding; /* seconds of prompts, and tokens, in a second; sequences */
+};
+
+/* Whether n unsplit instances would do. */
+static bool would_do(const struct whole *w, double n) {
+    const double r = w->arriving_s / n; /* of the time of each */
+    if (BESIDE * r > busy_for(BESIDE * w->prompt_s, w->t.first_token_s)) return false;
+    struct role_targets t = w->t;
+    const double step_1_s = perf_step_s(w->perf, 1, w->context);
+    if (step_1_s <= w->t.token_s) { /* so short a step can be had */
+        t.token_s *= 1 - r;
+        if (step_1_s > t.token_s) return false;
+    }
+    const double b = role_batch_for(w->perf, &t, w->context);
+    const double running = w->tokens * perf_step_s(w->perf, b, w->context) / (1 - r);
+    return (running > w->decoding ? running : w->decoding) / b / BUSY_MAX <= n;
+}
+
+/* The fewest that would do. */
+static double n_whole(const struct whole *w) {
+    double few = w->arriving_s, many = few > 1 ? 2 * few : 1;
+    if (few <= 0 && w->tokens <= 0 && w->decoding <= 0) return 0;
+    for (int i = 0; i < 20 && !would_do(w, many); i++) many *= 2;
+    for (int i = 0; i < 16; i++) {
+        const double n = (few + many) / 2;
+        *(would_do(w, n) ? &many : &few) = n;
+    }
+    return many;
+}
+
+struct role_needs role_needs_part(const struct role_needs *all, double part) {
+    return (struct role_needs){all->p * part, all->d * part, all->whole * part};
+}
+
 void role_needs_of(struct role_needs *out, const struct role_load *l, const struct role_targets *t,
                    const struct perf_msg *perf, uint64_t now_us) {
     const struct arrivals *a = &l->arrivals;
@@ -72,7 +119,7 @@ void role_needs_of(struct role_needs *out, const struct role_load *l, const stru
     const double context = mean_tokens + l->new_tokens / 2;
     const double prompt_s = perf_prompt_s(perf, mean_tokens),
                  step_1_s = perf_step_s(perf, 1, context);
-    *out = (struct role_needs){0, 0};
+    *out = (struct role_needs){0, 0, 0};
     if (prompt_s <= 0 || step_1_s <= 0) return;
     const double arriving_s =
         a->prompt_s * keep / span + (l->waiting_prompt_s + l->backlog_prompt_s) / ROLE_HORIZON_S;
@@ -81,6 +128,9 @@ void role_needs_of(struct role_needs *out, const struct role_load *l, const stru
     const double running = sequences * l->new_tokens * perf_step_s(perf, batch, context);
     out->p = arriving_s / busy_for(prompt_s, t->first_token_s);
     out->d = (running > l->decoding ? running : l->decoding) / batch / BUSY_MAX;
+    const struct whole w = {
+        perf, *t, context, prompt_s, arriving_s, sequences * l->new_tokens, l->decoding};
+    out->whole = n_whole(&w);
 }
 
 /* ---- what to do about it */
@@ -99,6 +149,17 @@ int role_needs_lean(const struct role_needs *need, size_t n_p, size_t n_d) {
     const double best = p_gains ? more_p : more_d, n = (double)(p_gains ? n_p : n_d) + 1;
     if (best > now * (1 - RELIEF / n)) return 0;
     return p_gains ? 1 : -1;
+}
+
+bool role_needs_unsplit(const struct role_needs *need, size_t n_p, size_t n_d, bool had) {
+    const size_t n = n_p + n_d;
+    double split = INFINITY;
+    if (n_p == 0 || n_d == 0 || !(need->whole > 0)) return false;
+    for (size_t k = 1; k < n; k++) split = fmin(split, pressure(need, k, n - k));
+    const double whole = need->whole / (double)n, now = pressure(need, n_p, n_d),
+                 fit = 1 + FIT_PARTS / (double)n - FIT;
+    if (!had) return now >= UNSPLIT_PRESSURE && whole <= split * fit;
+    return fmax(now, whole) >= UNSPLIT_PRESSURE / 2 && whole <= split * (fit + UNSPLIT_KEEP);
 }
 
 /* Beside a that prefill and b that decode one does both: its part of prefill at which both sides

@@ -5,7 +5,11 @@
  * / u instances, where u is how busy a prefill instance may be so that a mean prompt waits no
  * longer than the target for the first token leaves it. Answers need (sequences that arrive and
  * wait, times their tokens, times the seconds of a step) / b, where b is the largest batch whose
- * step is within the target for a token; or what decodes now / b, when that is more. */
+ * step is within the target for a token; or what decodes now / b, when that is more.
+ *
+ * Unsplit, an instance that is busy with prompts r of the time has 1 - r of it for steps: the
+ * target for a token is (1 - r) times as long there, and a prompt takes longer by what steps take
+ * between its parts. So many are needed that both hold. */
 #ifndef BATON_COORDINATOR_ROLE_NEEDS_H
 #define BATON_COORDINATOR_ROLE_NEEDS_H
 
@@ -44,10 +48,13 @@ struct role_targets {
  * highest rate. */
 double role_batch_for(const struct perf_msg *perf, const struct role_targets *t, double context);
 
-/* Both 0: nothing is known. */
+/* All 0: nothing is known. whole: instances that would do if each computed prompts and decoded, one
+ * instance for each request. */
 struct role_needs {
-    double p, d;
+    double p, d, whole;
 };
+/* A part of them. */
+struct role_needs role_needs_part(const struct role_needs *all, double part);
 void role_needs_of(struct role_needs *out, const struct role_load *l, const struct role_targets *t,
                    const struct perf_msg *perf, uint64_t now_us);
 
@@ -55,6 +62,11 @@ void role_needs_of(struct role_needs *out, const struct role_load *l, const stru
  * more should decode, 0: it is well as it is. There is a move only under pressure, and only one
  * that relieves it clearly. */
 int role_needs_lean(const struct role_needs *need, size_t n_p, size_t n_d);
+
+/* Whether a group of so many should not be split: under pressure, where the best ratio would leave
+ * it clearly more pressed. had: it is not split now: it stays so until a ratio is as good, or the
+ * load is low. */
+bool role_needs_unsplit(const struct role_needs *need, size_t n_p, size_t n_d, bool had);
 
 /* What one instance that does both takes off: of_p: one of the n_p, else of the n_d. */
 struct role_share {

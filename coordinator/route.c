@@ -44,6 +44,11 @@ static double move_s(const struct schedule_conf *c, double rate, double tokens) 
     return rate > 0 && tokens > 0 ? tokens * c->kv_token_bytes / rate : 0;
 }
 
+/* A prompt where others decode takes longer, and they get on so much slower meanwhile. */
+static double beside(const struct inst_view *v, double s) {
+    return v->n_decoding > 0 ? s * BESIDE * (1 + (double)v->n_decoding) : s;
+}
+
 /* The prompt at P: with what it has itself, or with what a D gives back to it. */
 static void prompt_at(struct route_cost *out, const struct schedule_conf *c,
                       const struct inst_view *p, const struct inst_view *d, size_t n_d,
@@ -94,13 +99,11 @@ void route_cost_of(struct route_cost *out, const struct schedule_conf *c, const 
     *out = (struct route_cost){.from = n_d};
     if (p == NULL || p->id == at->id) { /* one place for both */
         out->computed = more_than((double)demand->prompt_tokens - at->cached, 1);
-        const double s = compute_s(at, out->computed) * (at->n_decoding > 0 ? BESIDE : 1);
-        /* and those that decode there get on so much slower meanwhile */
-        out->prompt_s = at->queue_s + s + s * (double)at->n_decoding;
+        out->prompt_s = at->queue_s + beside(at, compute_s(at, out->computed));
     } else {
         prompt_at(out, c, p, d, n_d, demand);
         out->link_s = link_s(c, p, at, demand, out->prompt_s);
-        out->prompt_s += p->queue_s;
+        out->prompt_s = p->queue_s + beside(p, out->prompt_s);
     }
     out->decode_s = decode_s(c, at, demand);
     out->shortage_s = shortage_s(at, demand, out->decode_s);

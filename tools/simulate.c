@@ -15,6 +15,7 @@ static const struct cli_option rows[] = {
      "follow (the planner), fixed (with --ratio), standard (unsplit), oracle, or all; default all"},
     {"--ratio", NULL, "P:D", "of fixed: so many that prefill to so many that decode; default 1:1"},
     {"--flex", NULL, NULL, "the planner may let one instance of a group do both"},
+    {"--unsplit", NULL, NULL, "the planner may leave a group unsplit, where that serves it better"},
     {"--slots", NULL, "N", "sequences that an instance decodes at a time; default 32"},
     {"--link", NULL, "X",
      "bytes a second from one instance to another; default: hand-overs take "
@@ -193,6 +194,7 @@ static int take_options(struct options *o, int argc, char **argv) {
         if (row->arg == NULL) {
             if (value != NULL) return fail("no value is taken by ", row->flag);
             o->sim.flex |= strcmp(row->flag, "--flex") == 0;
+            o->sim.unsplit |= strcmp(row->flag, "--unsplit") == 0;
             continue;
         }
         if (value == NULL && i + 1 == argc) return fail("a value is needed by ", row->flag);

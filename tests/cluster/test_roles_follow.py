@@ -83,6 +83,27 @@ def test_one_does_both():
         assert c.status()["coordinator"]["requestsFailed"] == 0
 
 
+def test_a_group_that_is_not_split():
+    """A pair under both kinds of load has no ratio to go to: it is not split then, each request has one instance, and when nothing is to do it is a
+    pair again. What clients get does not depend on it."""
+    conf = following()
+    conf["pd"] |= {"unsplit": True}
+    with Cluster(1, 1, extra=EXTRA, coord=conf) as c:
+        p, d = c.prefills[0], c.decodes[0]
+        roles = lambda: tuple((i.status() or {}).get("service", {}).get("currentRole") for i in (p, d))  # noqa: E731
+        both = KINDS["prefill"][:4] + KINDS["decode"][:4]
+        calm = [ask(c, b) for b in both]
+
+        def alone():
+            return any(r["p"] == r["d"] for r in c.status()["recentRequests"])
+        with load(c, both, calm) as faults:
+            wait_for(lambda: (roles() == ("flex", "flex") and alone()) or faults, 2 * READY_S, "both do both, and requests have one of them")
+        assert "event=share" in c.coordinator.log()
+        wait_for(lambda: roles() == ("prefill", "decode"), 2 * READY_S, "they are a pair again")
+        assert c.status()["coordinator"]["requestsFailed"] == 0
+        assert [ask(c, b) for b in both[:1] + both[-1:]] == calm[:1] + calm[-1:]
+
+
 def test_roles_that_are_fixed_stay():
     """The same load moves nobody; a ratio, and a switch that is off, are asked in turn."""
     for conf in ({**following(), "controller": {"default_p_rate": 2, "default_d_rate": 2}},

@@ -171,6 +171,9 @@ static void print_change(const struct json_value *o) {
     else if (ctl_num(from, "group") != ctl_num(to, "group"))
         printf("  %s goes from group %lld to group %lld", ctl_str(o, "name"),
                ctl_num(from, "group"), ctl_num(to, "group"));
+    else if (ctl_num(from, "prefillPercent") != ctl_num(to, "prefillPercent"))
+        printf("  %s does %s", ctl_str(o, "name"),
+               ctl_num(to, "prefillPercent") > 0 ? "both" : "its own part again");
     else
         printf("  %s %s for the other role", ctl_str(o, "name"),
                stands_in ? "stands in" : "stands in no more");

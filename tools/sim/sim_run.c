@@ -129,10 +129,16 @@ static bool works_as(const struct sim *s, uint32_t i, enum inst_role role) {
     return s->c->mode == SIM_STANDARD || at_->role == role || at_->stands_in || at_->share > 0;
 }
 
+/* It has all of a request, or nothing. */
+static bool is_alone(const struct sim *s, uint32_t i) {
+    return s->c->mode == SIM_STANDARD || plan_is_unsplit(place_of(s, i));
+}
+
 /* Seconds of prompt to one of steps. */
 static double prompt_part(const struct sim *s, uint32_t i) {
     const int percent = place_of(s, i)->share / 10 * 10;
-    return percent > 0 && percent < 100 ? percent / (100.0 - percent) : PROMPT_PART;
+    return percent > 0 && !plan_is_unsplit(place_of(s, i)) ? percent / (100.0 - percent)
+                                                           : PROMPT_PART;
 }
 
 /* ---- the work of an instance */
@@ -261,7 +267,7 @@ static void list_all(struct sim *s) {
                                     .computes = true,
                                     .peer_rate = s->rates,
                                     .peers = mine,
-                                    .n_peers = s->c->mode == SIM_STANDARD ? 0 : n_mine};
+                                    .n_peers = is_alone(s, i) ? 0 : n_mine};
         if (works_as(s, i, ROLE_PREFILL)) s->p[s->n_p++] = v;
         if (works_as(s, i, ROLE_DECODE)) s->d[s->n_d++] = v;
     }
@@ -444,6 +450,7 @@ static bool start(struct sim *s, size_t n) {
                                       .repair_ms = 30000,
                                       .fall_back = true,
                                       .flex = s->c->mode == SIM_FOLLOW && s->c->flex,
+                                      .unsplit = s->c->mode == SIM_FOLLOW && s->c->unsplit,
                                       .cool_ms = (uint64_t)(s->c->cool_s * 1e3)};
     s->sched = (struct schedule_conf){.policy = POLICY_COST,
                                       .limit_demand = true,

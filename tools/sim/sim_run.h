@@ -24,7 +24,7 @@ struct sim_conf {
     unsigned instances;            /* 2 to SIM_INSTANCES_MAX; SIM_STANDARD: 1 as well */
     unsigned p_rate, d_rate;       /* SIM_FIXED */
     unsigned slots;                /* sequences that an instance decodes at a time */
-    bool flex;                     /* SIM_FOLLOW: one of a group may do both */
+    bool flex, unsplit;            /* SIM_FOLLOW: one of a group may do both, all of it */
     double first_token_s, token_s; /* targets; token_s is that of the mean gap of an answer */
     double link_bytes_per_s, kv_token_bytes; /* 0: hand-overs take no time */
     double switch_s;                         /* after the last work of the old role */

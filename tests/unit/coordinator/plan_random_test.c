@@ -14,7 +14,7 @@
 #include "tests/unit/coordinator/plan_world.h"
 
 enum { N_SEEDS = 500, N_EVENTS = 60 };
-static size_t n_shares;
+static size_t n_shares, n_unsplit;
 
 static int random_label(void) {
     static const int labels[] = {-1, -1, -1, LABEL_PREFILL_PREFER, LABEL_DECODE_PREFER};
@@ -134,19 +134,30 @@ static void check_groups(void) {
     }
 }
 
-/* One of a group at most has a share, one that could switch or was meant for it, beside at least
- * one of each role; its number says what it is. */
+/* Either all that can work of a group do both, or one of a group at most has a share, one that
+ * could switch or was meant for it, beside at least one of each role; its number says what it is.
+ */
 static void check_shares(void) {
     for (unsigned g = 1; g <= last_group(); g++) {
-        size_t n = 0, n_role[2] = {0};
+        size_t n = 0, n_open = 0, n_whole = 0, n_apart = 0;
+        bool is_static = false;
         for (size_t i = 0; i < w.plan.n; i++) {
             const struct plan_node *v = &w.nodes[i];
             if (v->place.group != g) continue;
-            n_role[v->place.role == ROLE_DECODE]++;
-            if (v->place.share == 0) continue;
             const struct plan_node *b = before(v->id);
             const bool anew = b == NULL || b->place.share != v->place.share;
+            is_static |= v->label == LABEL_PREFILL_STATIC || v->label == LABEL_DECODE_STATIC;
+            n_apart += is_open(v) && !v->roleless && !v->place.stands_in && v->place.share == 0;
+            if (v->place.share == 0) continue;
+            if (plan_is_unsplit(&v->place)) {
+                assert_true(w.conf.unsplit && v->place.next == ROLE_NONE && !v->place.stands_in);
+                assert_int_equal(v->place.share, PLAN_UNSPLIT + (v->place.role == ROLE_PREFILL));
+                if (anew) assert_true(is_open(v) && !v->roleless);
+                n_whole++;
+                continue;
+            }
             n++;
+            n_open += is_open(v); /* of the others nothing is asked */
             assert_true(w.conf.flex && v->place.next == ROLE_NONE && !v->place.stands_in);
             assert_true(v->label != LABEL_PREFILL_STATIC && v->label != LABEL_DECODE_STATIC);
             assert_true(v->place.share >= 10 && v->place.share <= 91);
@@ -155,6 +166,11 @@ static void check_shares(void) {
             n_shares++;
         }
         if (n > 1) fail_msg("group %u has %zu that do both", g, n);
+        if (n_whole == 0) continue;
+        if (n_open > 0 || is_static || n_apart > 0)
+            fail_msg("group %u: %zu unsplit, %zu apart, %zu with a share, static %d", g, n_whole,
+                     n_apart, n_open, is_static);
+        n_unsplit++;
     }
 }
 
@@ -224,9 +240,11 @@ static void check_one(bool settled) {
 static void random_needs(void) {
     w.conf.cool_ms = rnd(2) * 5000;
     w.conf.flex = rnd(2) == 0;
-    w.conf.needs = (struct role_needs){0, 0};
+    w.conf.unsplit = rnd(2) == 0;
+    w.conf.needs = (struct role_needs){0, 0, 0};
     if (rnd(2) == 0)
-        w.conf.needs = (struct role_needs){(double)rnd(60) * 0.5, (double)rnd(60) * 0.5};
+        w.conf.needs = (struct role_needs){(double)rnd(60) * 0.5, (double)rnd(60) * 0.5,
+                                           (double)rnd(90) * 0.5};
 }
 
 static void event(void) {
@@ -364,7 +382,7 @@ static void random_clusters(void **state) {
         running = seed;
         run_seed(seed);
     }
-    if (only == NULL) assert_true(n_shares > n); /* they do occur */
+    if (only == NULL) assert_true(2 * n_shares > n && n_unsplit > n); /* they do occur */
     running = 0;
 }
 

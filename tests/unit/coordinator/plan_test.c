@@ -365,7 +365,7 @@ static void roles_follow_the_load(void **state) {
     for (int i = 0; i < 4; i++) add(-1);
     settle();
     assert_int_equal(count(ROLE_PREFILL), 2);
-    w.conf.needs = (struct role_needs){3, 0.2};
+    w.conf.needs = (struct role_needs){3, 0.2, 0};
     for (unsigned i = 0; i < 4; i++) w.nodes[i].tasks = 10 - i;
     uint32_t id = 0;
     unsigned least = 100;
@@ -381,7 +381,7 @@ static void roles_follow_the_load(void **state) {
     make();
     assert_int_equal(n_switching(), 1); /* one at a time */
     end_switches();
-    w.conf.needs = (struct role_needs){0.2, 9};
+    w.conf.needs = (struct role_needs){0.2, 9, 0};
     make();
     assert_int_equal(n_switching(), 0); /* it is warm still */
     for (size_t want = 2; want >= 1; want--) {
@@ -405,16 +405,16 @@ static void roles_that_stay(void **state) {
     add(LABEL_DECODE_STATIC);
     add(LABEL_DECODE_STATIC);
     settle();
-    w.conf.needs = (struct role_needs){9, 0.1};
+    w.conf.needs = (struct role_needs){9, 0.1, 0};
     make();
     assert_int_equal(n_switching(), 0);
     begin(23);
     for (int i = 0; i < 6; i++) add(-1);
     settle();
-    w.conf.needs = (struct role_needs){30, 30};
+    w.conf.needs = (struct role_needs){30, 30, 0};
     make();
     assert_int_equal(n_switching(), 0);
-    w.conf.needs = (struct role_needs){30, 3};
+    w.conf.needs = (struct role_needs){30, 3, 0};
     w.conf.decides = false; /* roles come from elsewhere */
     make();
     assert_int_equal(n_switching(), 0);
@@ -427,7 +427,7 @@ static void every_group_follows(void **state) {
     for (int i = 0; i < 24; i++) add(-1);
     settle();
     assert_int_equal(n_groups(), 2);
-    w.conf.needs = (struct role_needs){20, 4};
+    w.conf.needs = (struct role_needs){20, 4, 0};
     for (int i = 0; i < 12; i++) {
         make();
         assert_true(n_switching() <= 2);
@@ -436,6 +436,89 @@ static void every_group_follows(void **state) {
     assert_in_range(count(ROLE_PREFILL), 17, 22);
     for (unsigned g = 1; g <= 2; g++)
         assert_in_range(group_has(g, ROLE_PREFILL) * 100 / group_size(g), 65, 95);
+}
+
+static size_t n_unsplit(void) {
+    size_t n = 0;
+    for (size_t i = 0; i < w.plan.n; i++) n += plan_is_unsplit(&w.nodes[i].place);
+    return n;
+}
+
+static void note_shares(uint64_t at_ms) {
+    for (size_t i = 0; i < w.plan.n; i++) w.nodes[i].shared_ms = at_ms;
+}
+
+/* Four that serve their load better without a split do all, keep their roles meanwhile, follow no
+ * load, and are split again when a ratio is better by far, or little is to do; not at once. */
+static void a_group_is_not_split(void **state) {
+    (void)state;
+    begin(25);
+    for (int i = 0; i < 4; i++) add(-1);
+    settle();
+    w.conf.unsplit = true;
+    w.conf.cool_ms = 5000;
+    w.conf.needs = (struct role_needs){1.5, 1.5, 3.2};
+    make();
+    assert_int_equal(n_unsplit(), 4);
+    assert_int_equal(count(ROLE_PREFILL), 2);
+    for (size_t i = 0; i < 4; i++)
+        assert_int_equal(w.nodes[i].place.share,
+                         w.nodes[i].place.role == ROLE_PREFILL ? PLAN_UNSPLIT + 1 : PLAN_UNSPLIT);
+    note_shares(w.now_ms);
+    w.conf.needs = (struct role_needs){2.9, 0.2, 5.5}; /* three that prefill are better by far */
+    make();
+    assert_int_equal(n_unsplit(), 4); /* but nothing changes twice in so short a time */
+    assert_int_equal(n_switching(), 0);
+    add(-1); /* who comes is like the others */
+    make();
+    make();
+    assert_int_equal(n_unsplit(), 5);
+    forget(w.nodes[4].id);
+    after(6000);
+    make();
+    assert_int_equal(n_unsplit(), 0);
+    assert_int_equal(n_switching(), 1); /* and the ratio follows */
+    end_switches();
+    note_shares(0);
+    after(6000);
+    w.conf.needs = (struct role_needs){1.5, 1.5, 3.2};
+    make();
+    assert_int_equal(n_unsplit(), 4);
+    after(6000);
+    w.conf.needs = (struct role_needs){0.1, 0.1, 0.3};
+    make();
+    assert_int_equal(n_unsplit(), 0);
+}
+
+/* Where it may not, or one of it has one role for ever, a group is split whatever comes; so it is
+ * where nobody knows how many unsplit ones would do. */
+static void a_group_stays_split(void **state) {
+    (void)state;
+    begin(26);
+    for (int i = 0; i < 4; i++) add(-1);
+    settle();
+    w.conf.needs = (struct role_needs){1.5, 1.5, 1};
+    make();
+    assert_int_equal(n_unsplit(), 0);
+    w.conf.unsplit = true;
+    w.conf.needs.whole = 0;
+    make();
+    assert_int_equal(n_unsplit(), 0);
+    w.conf.needs.whole = 1;
+    make();
+    assert_int_equal(n_unsplit(), 4);
+    w.conf.unsplit = false; /* at once */
+    note_shares(w.now_ms);
+    make();
+    assert_int_equal(n_unsplit(), 0);
+    begin(27);
+    for (int i = 0; i < 3; i++) add(-1);
+    add(LABEL_DECODE_STATIC);
+    settle();
+    w.conf.unsplit = true;
+    w.conf.needs = (struct role_needs){1.5, 1.5, 1};
+    make();
+    assert_int_equal(n_unsplit(), 0);
 }
 
 int main(int argc, char **argv) {
@@ -452,6 +535,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(roles_follow_the_load),
         cmocka_unit_test(roles_that_stay),
         cmocka_unit_test(every_group_follows),
+        cmocka_unit_test(a_group_is_not_split),
+        cmocka_unit_test(a_group_stays_split),
         cmocka_unit_test(drained_gets_nothing),
         cmocka_unit_test(decided_elsewhere),
         cmocka_unit_test(who_is_left_stands_in),

@@ -65,6 +65,62 @@ static void a_steady_load(void **state) {
     assert_true(need.p < 0.01 && need.d < 0.01);
 }
 
+/* The same load unsplit, by hand: of so many instances each prompts 2 / n of the time, has
+ * 1 - 2 / n of 50 ms for a step, so (50 (1 - 2 / n) - 10) sequences at 1000 tokens a second. */
+static void unsplit(void **state) {
+    struct role_load l = {.arrivals = {.window_s = 5}, .new_tokens = 100};
+    struct perf_msg m = machine();
+    struct role_needs need;
+    uint64_t now = 1000000;
+    double n = 2.1;
+    (void)state;
+    come(&l, 10, 60, 200, &now);
+    role_needs_of(&need, &l, &targets, &m, now);
+    for (; n < 10; n += 0.001) {
+        const double step = 0.05 * (1 - 2 / n), batch = floor(step * 1e3 - 10);
+        if (batch >= 1 && 1000 * (0.010 + 0.001 * batch) / (1 - 2 / n) / batch / 0.9 <= n) break;
+    }
+    assert_about(need.whole, n);
+    assert_true(need.whole > need.p + need.d); /* in small steps there are fewer rows */
+    /* Prompts alone: they take a third longer between steps, whatever they have to wait. */
+    l.new_tokens = 1;
+    role_needs_of(&need, &l, &targets, &m, now);
+    assert_true(need.whole > need.p && need.whole < 1.5 * need.p + 0.1);
+    now += 600000000;
+    role_needs_of(&need, &l, &targets, &m, now);
+    assert_true(need.whole < 0.01);
+}
+
+static void splits_and_not(void **state) {
+    static const struct {
+        double p, d, whole;
+        size_t n_p, n_d;
+        bool had, unsplit;
+    } cases[] = {
+        {1.5, 1.5, 3.1, 2, 2, false, true},  {1.5, 1.5, 0, 2, 2, true, false},
+        {0.7, 0.7, 1.5, 2, 2, false, false}, {0.7, 0.7, 1.5, 2, 2, true, true}, /* little to do */
+        {0.3, 0.3, 0.7, 2, 2, true, false},  {2.9, 0.2, 5.5, 2, 2, true, false},
+        {2.9, 0.2, 5.5, 2, 2, false, false}, {1.5, 1.5, 3.1, 0, 4, true, false},
+        {6, 6, 12.5, 8, 8, false, false},    {6, 6, 9, 8, 8, false, true}, /* by far better */
+        {NAN, NAN, NAN, 2, 2, false, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct role_needs need = {cases[i].p, cases[i].d, cases[i].whole};
+        if (role_needs_unsplit(&need, cases[i].n_p, cases[i].n_d, cases[i].had) != cases[i].unsplit)
+            fail_msg("case %zu", i);
+    }
+    /* Whoever is not split would not be at once again, nor the other way. */
+    srand(9);
+    for (int round = 0; round < 20000; round++) {
+        const struct role_needs need = {rand() % 1000 * 0.01, rand() % 1000 * 0.01,
+                                        rand() % 2000 * 0.01};
+        const size_t n_p = 1 + (size_t)rand() % 8, n_d = 1 + (size_t)rand() % 8;
+        if (role_needs_unsplit(&need, n_p, n_d, false))
+            assert_true(role_needs_unsplit(&need, n_p, n_d, true));
+    }
+}
+
 static void what_waits_counts(void **state) {
     struct role_load l = {.arrivals = {.window_s = 5}, .new_tokens = 100};
     struct perf_msg m = machine();
@@ -108,7 +164,7 @@ static void leans(void **state) {
     };
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        const struct role_needs need = {cases[i].p, cases[i].d};
+        const struct role_needs need = {cases[i].p, cases[i].d, 0};
         const int lean = role_needs_lean(&need, cases[i].n_p, cases[i].n_d);
         if (lean != cases[i].lean) fail_msg("case %zu: %d", i, lean);
     }
@@ -119,7 +175,7 @@ static void moves_end(void **state) {
     (void)state;
     srand(7);
     for (int round = 0; round < 20000; round++) {
-        const struct role_needs need = {rand() % 1000 * 0.02, rand() % 1000 * 0.02};
+        const struct role_needs need = {rand() % 1000 * 0.02, rand() % 1000 * 0.02, 0};
         size_t n = 2 + (size_t)(rand() % 30), n_p = 1 + (size_t)rand() % (n - 1);
         int first = 0, lean;
         for (size_t moves = 0; (lean = role_needs_lean(&need, n_p, n - n_p)) != 0; moves++) {
@@ -135,22 +191,22 @@ static void moves_end(void **state) {
 static void one_that_does_both(void **state) {
     (void)state;
     /* 1P1D, nearly all of it prompts: the decode instance helps with four fifths of its time */
-    struct role_share s = role_needs_share(&(struct role_needs){1.8, 0.2}, 1, 1, false);
+    struct role_share s = role_needs_share(&(struct role_needs){1.8, 0.2, 0}, 1, 1, false);
     assert_true(!s.of_p && s.percent == 80);
     /* and mirrored the prefill instance keeps a fifth of its own */
-    s = role_needs_share(&(struct role_needs){0.2, 1.8}, 1, 1, false);
+    s = role_needs_share(&(struct role_needs){0.2, 1.8, 0}, 1, 1, false);
     assert_true(s.of_p && s.percent == 20);
     /* as it should be already */
-    assert_int_equal(role_needs_share(&(struct role_needs){1, 1}, 1, 1, false).percent, 0);
-    assert_int_equal(role_needs_share(&(struct role_needs){3, 3}, 2, 2, false).percent, 0);
+    assert_int_equal(role_needs_share(&(struct role_needs){1, 1, 0}, 1, 1, false).percent, 0);
+    assert_int_equal(role_needs_share(&(struct role_needs){3, 3, 0}, 2, 2, false).percent, 0);
     /* little to do: none begins, one that is there stays a while */
-    assert_int_equal(role_needs_share(&(struct role_needs){0.6, 0.1}, 1, 1, false).percent, 0);
-    assert_true(role_needs_share(&(struct role_needs){0.6, 0.1}, 1, 1, true).percent > 0);
-    assert_int_equal(role_needs_share(&(struct role_needs){0.4, 0.1}, 1, 1, true).percent, 0);
+    assert_int_equal(role_needs_share(&(struct role_needs){0.6, 0.1, 0}, 1, 1, false).percent, 0);
+    assert_true(role_needs_share(&(struct role_needs){0.6, 0.1, 0}, 1, 1, true).percent > 0);
+    assert_int_equal(role_needs_share(&(struct role_needs){0.4, 0.1, 0}, 1, 1, true).percent, 0);
     /* a whole instance more is rule 5's affair */
-    assert_int_equal(role_needs_share(&(struct role_needs){9, 0.1}, 1, 3, false).percent, 0);
-    assert_int_equal(role_needs_share(&(struct role_needs){0, 0}, 1, 1, true).percent, 0);
-    assert_int_equal(role_needs_share(&(struct role_needs){2, 2}, 0, 2, false).percent, 0);
+    assert_int_equal(role_needs_share(&(struct role_needs){9, 0.1, 0}, 1, 3, false).percent, 0);
+    assert_int_equal(role_needs_share(&(struct role_needs){0, 0, 0}, 1, 1, true).percent, 0);
+    assert_int_equal(role_needs_share(&(struct role_needs){2, 2, 0}, 0, 2, false).percent, 0);
 }
 
 /* With a share neither side is under more pressure than the worse one was without. */
@@ -160,7 +216,7 @@ static void shares_relieve(void **state) {
         for (int n_d = 1; n_d <= 8; n_d++)
             for (int a = 0; a < 40; a++)
                 for (int b = 0; b < 40; b++) {
-                    const struct role_needs need = {a * 0.25, b * 0.25};
+                    const struct role_needs need = {a * 0.25, b * 0.25, 0};
                     const struct role_share s =
                         role_needs_share(&need, (size_t)n_p, (size_t)n_d, false);
                     if (s.percent == 0) continue;
@@ -179,6 +235,8 @@ int main(void) {
         cmocka_unit_test(one_that_does_both),
         cmocka_unit_test(shares_relieve),
         cmocka_unit_test(a_steady_load),
+        cmocka_unit_test(unsplit),
+        cmocka_unit_test(splits_and_not),
         cmocka_unit_test(what_waits_counts),
         cmocka_unit_test(out_of_reach),
         cmocka_unit_test(leans),
