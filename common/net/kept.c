@@ -1,6 +1,7 @@
 /* kept: the service, and answers as they go out. */
 #include "common/net/kept.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/clock.h"
@@ -99,7 +100,7 @@ static void drop(struct kept_record *r, bool whole, bool keep) {
 }
 
 static void give_up(struct kept_record *r) {
-    http_x_tap(r->x, NULL, NULL);
+    if (r->x != NULL) http_x_tap(r->x, NULL, NULL);
     drop(r, false, false);
 }
 
@@ -194,8 +195,42 @@ void kept_record(struct kept_service *s, struct http_x *x, const struct kept_ask
     http_x_tap(x, &tap, r);
 }
 
+/* Of that request; NULL: none is on its way. */
+static struct kept_record *record_of(const struct kept_service *s, const char *tenant,
+                                     const char *req_id) {
+    char id[KEPT_ID_BYTES];
+    if (snprintf(id, sizeof(id), KEPT_ID_PREFIX "%s", req_id) >= (int)sizeof(id)) return NULL;
+    const struct kept *k = kept_find(s->store, tenant, id);
+    return k != NULL && k->runs ? k->user : NULL;
+}
+
+bool kept_go_on(struct kept_service *s, const char *tenant, const char *req_id, bool stream) {
+    struct kept_record *r = record_of(s, tenant, req_id);
+    if (r == NULL || r->x == NULL) return true;
+    if (r->cancelled) return false;
+    http_x_tap(r->x, NULL, NULL);
+    r->x = NULL;
+    r->k->has_events = stream;
+    return true;
+}
+
+void kept_more(struct kept_service *s, const char *tenant, const char *req_id, const char *p,
+               size_t n) {
+    struct kept_record *r = record_of(s, tenant, req_id);
+    if (r != NULL && r->x == NULL && n > 0) on_data(r, p, n);
+}
+
+void kept_end(struct kept_service *s, const char *tenant, const char *req_id, bool whole) {
+    struct kept_record *r = record_of(s, tenant, req_id);
+    if (r != NULL && r->x == NULL) on_end(r, whole ? HTTP_TAP_WHOLE : HTTP_TAP_BROKEN);
+}
+
 void kept_cancel(struct kept *k) {
     struct kept_record *r = k->user;
     log_info("kept", "event=cancelled id=%s", k->id);
-    http_x_cancel(r->x);
+    r->cancelled = true;
+    if (r->x != NULL)
+        http_x_cancel(r->x);
+    else
+        on_end(r, HTTP_TAP_GONE);
 }

@@ -39,6 +39,14 @@ void kept_ask_free(struct kept_service *s, struct kept_ask *a);
 void kept_record(struct kept_service *s, struct http_x *x, const struct kept_ask *a,
                  const char *req_id);
 
+/* The exchange of that record ends, and the answer goes on without it, for a client that may come
+ * back: its maker says what more there is of it, and its end. Nothing where nothing is recorded.
+ * stream: as the answer's. False: it was cancelled, and goes on for nobody. */
+bool kept_go_on(struct kept_service *s, const char *tenant, const char *req_id, bool stream);
+void kept_more(struct kept_service *s, const char *tenant, const char *req_id, const char *p,
+               size_t n);
+void kept_end(struct kept_service *s, const char *tenant, const char *req_id, bool whole);
+
 /* Answers a request on a path of API_KEPT. */
 void kept_serve(struct kept_service *s, struct http_x *x, const struct api_path *path,
                 const char *id);

@@ -25,7 +25,8 @@ struct kept_watcher {
 struct kept_record {
     struct kept_service *s;
     struct kept *k;
-    struct http_x *x;
+    struct http_x *x; /* NULL: it goes on without one (kept_go_on()) */
+    bool cancelled;
     struct kept_watcher *watchers;
     unsigned n_watchers;
 };
