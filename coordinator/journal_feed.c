@@ -9,7 +9,7 @@
 
 enum {
     AHEAD_BYTES = 1 << 20,   /* of what there was: more of it waits until this is out */
-    BEHIND_BYTES = 64 << 20, /* of what happens: who has more to read is cut off */
+    BEHIND_BYTES = 32 << 20, /* of what happens: who has more to read is cut off */
 };
 
 struct feed {

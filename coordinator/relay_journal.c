@@ -18,8 +18,6 @@
 #define ID_PREFIX   "resp_" /* events of Responses have ids of their own (client-apis 1.4) */
 
 enum {
-    /* Events that a client may have of a coordinator that died before it told them: they are made
-     * again, and not sent. */
     AHEAD_MAX = 4096,
     EPOCHS_EACH = 64, /* ATTEMPTS_MAX: of a coordinator, as far as one that goes on can know */
 };
@@ -126,6 +124,7 @@ static void write_piece(struct relay *r, const struct piece *p, bool last) {
                      r->id_text);
         if (!tagged.failed) s = (struct journal_span){tagged.data, tagged.len};
     }
+    if (r->feeds_kept) kept_more(r->set->co->kept, r->tenant->name, r->id_text, s.p, s.n);
     write_span(r, s, first, last);
     buf_free(&tagged);
 }
@@ -140,11 +139,19 @@ void relay_write_last(struct relay *r, const struct piece *p) {
 
 /* ---- its client goes */
 
+/* A response that is kept goes on being kept without the exchange that it was recorded from. False:
+ * it was cancelled. */
+static bool keep_on(struct relay *r) {
+    if (!r->ask.store || r->feeds_kept) return true;
+    r->feeds_kept = true;
+    return kept_go_on(r->set->co->kept, r->tenant->name, r->id_text, r->out.stream);
+}
+
 void relay_client_left(struct relay *r) {
     const struct journal_entry *e = r->entry;
     const bool may_come =
         e != NULL && !e->shut && (e->n_events > 0 || e->key[0] != '\0') && !r->stop_asked;
-    if (!may_come || r->set->co->conf.resume_grace_s == 0) {
+    if (!may_come || r->set->co->conf.resume_grace_s == 0 || !keep_on(r)) {
         relay_step(r, EV_CLIENT_GONE, &(struct relay_input){.left = LEFT_BOTH});
         return;
     }
@@ -198,6 +205,9 @@ void relay_journal_ended(struct relay *r, int status, enum cause cause) {
     struct journal_entry *e = r->entry;
     if (e == NULL) return;
     r->entry = NULL;
+    if (r->feeds_kept)
+        kept_end(r->set->co->kept, r->tenant->name, r->id_text,
+                 status == 200 && cause == CAUSE_NONE);
     if (status == 200 && cause == CAUSE_NONE) {
         journal_done(j, e, clock_ms());
     } else if (cause == CAUSE_STOPPING && r->set->co->ha != NULL) {
@@ -233,9 +243,11 @@ static void on_gone(void *arg) {
     relay_client_left(arg);
 }
 
-static void attach(struct relay *r, struct http_x *x, struct journal_span rest) {
+static void attach(struct relay *r, struct http_x *x, uint64_t n_had, struct journal_span rest) {
+    r->skip_to = n_had;
     log_info("relay", "req=%s event=client_back lacks=%zu", r->id_text, rest.n);
     r->gone_ms = 0;
+    if (r->out.x != x) (void)keep_on(r);
     relay_out_attach(&r->out, x, r->id_text, on_gone, r, rest.p, rest.n);
 }
 
@@ -268,7 +280,6 @@ static void adopt(struct relay_set *s, struct http_x *x, const struct api_path *
     r->n_body = e->body.len;
     if (e->context.len > 0) buf_append(&r->ask.context, e->context.data, e->context.len);
     r->n_lost = 1; /* with that coordinator */
-    r->skip_to = n_had;
     r->epoch_base = e->epoch_base + EPOCHS_EACH;
     if (r->epoch_base < EPOCHS_EACH * (age_ms / 1000 + 1)) /* others may have gone on with it */
         r->epoch_base = (unsigned)(EPOCHS_EACH * (age_ms / 1000 + 1));
@@ -276,6 +287,8 @@ static void adopt(struct relay_set *s, struct http_x *x, const struct api_path *
     r->arrival_ms = e->opened_ms;
     r->arrival_us -= age_ms * 1000;
     r->transcript_broken = e->broken;
+    if (e->n_events == 0 && transcript_has_ended(&e->transcript))
+        transcript_free(&e->transcript); /* its end was lost: all of it is made again */
     journal_take(s->co->journal, e, r, &r->transcript);
     relay_log_adopt(r);
     r->n_tokens = r->transcript.n_ids;
@@ -290,8 +303,20 @@ static void adopt(struct relay_set *s, struct http_x *x, const struct api_path *
         s->n_recovering++;
     }
     relay_enqueue(r);
-    attach(r, x, rest);
+    if (r->out.begun && r->transcript.n_parts == 0) { /* it would begin again */
+        relay_fail(r, CAUSE_OVER_LIMIT, "Too many answers are under way (pd.transcripts_mib)");
+        return;
+    }
+    attach(r, x, n_had, rest);
     relay_schedule(s);
+}
+
+/* Whether a client may have that many events, which are more than there are: of a coordinator that
+ * died before it told them. They come again, in the same order where there is one choice. */
+static bool may_be_ahead(const struct journal_entry *e, uint64_t n_had) {
+    if (e->done || n_had - e->n_events > AHEAD_MAX) return false;
+    if (e->relay != NULL) return n_had <= e->relay->skip_to;
+    return e->transcript.n_parts * e->transcript.n_choices == 1;
 }
 
 /* Answers x behind the first n_had events, or says why not. */
@@ -299,15 +324,14 @@ static void come_back(struct relay_set *s, struct http_x *x, const struct api_pa
                       const char *model, struct journal_entry *e, uint64_t n_had) {
     struct journal_span rest = {"", 0};
     const bool ahead = n_had > e->n_events, runs = e->relay != NULL;
-    const uint32_t n_choices = e->transcript.n_parts * e->transcript.n_choices;
-    if (ahead && (e->done || runs || n_choices != 1 || n_had - e->n_events > AHEAD_MAX))
+    if (ahead && !may_be_ahead(e, n_had))
         not_kept(s->co, x, "this stream has no such event");
     else if (!ahead && !journal_answer_from(e, n_had, &rest))
         not_kept(s->co, x, "what is behind this event is not kept any more");
     else if (e->done)
         answer_again(s, x, path, e, rest);
     else if (runs)
-        attach(e->relay, x, rest);
+        attach(e->relay, x, n_had, rest);
     else if (!can_go_on(e))
         not_kept(s->co, x, "this stream was lost with its coordinator");
     else

@@ -134,6 +134,7 @@ struct relay {
     struct journal_entry *entry; /* its client may come back (journal.h); NULL: it may not */
     uint64_t skip_to;            /* so many events its client had of a coordinator before */
     uint64_t gone_ms;            /* since when its client is away; 0: it is there */
+    bool feeds_kept;             /* its first client is gone: what it keeps is said to it */
     unsigned epoch_base;         /* of attempts: above those of a coordinator before */
     struct demand demand;        /* of the attempt that is to be, or runs */
     double expected_tokens;

@@ -8,12 +8,17 @@ import time
 
 import pytest
 from etcd_server import LEASE_S, HaCluster
-from test_resume import ON, body, come_back, ids_of, read_broken, texts
+from test_resume import ON, body, come_back, ids_of, last_id, read_broken, texts
 
-from harness import READY_S, SLOW, Stream, in_threads, merge, wait_for
+from harness import READY_S, SLOW, Stream, events, in_threads, merge, wait_for
 
 pytestmark = pytest.mark.slow
 N = 200
+
+
+def opened(base, what, got):
+    headers = {"Last-Event-ID": last_id(got)} if got else {}
+    return wait_for(lambda: (s := Stream(base, "/v1/completions", what, headers=headers)).status == 200 and s, READY_S, "it is taken")
 
 
 def run(c, kinds, event):
@@ -64,3 +69,28 @@ def test_two_hundred_streams():
                 assert ids_of(now) == list(range(len(ids_of(now)))) and now.endswith(b"data: [DONE]\n\n"), (event, i, now[-300:])
                 assert texts(now) == texts(before), (event, i)
             assert took <= LEASE_S + 1 + 2 * SLOW, (event, took)
+
+
+def test_streams_that_outlive_three_leaders():
+    """The same streams, again and again at the next coordinator, which has them of one that had them of another; the dead ones come back as standbys."""
+    with HaCluster(1, 1, coord=ON) as c:
+        kinds = [body(i, max_tokens=480, n=2 if i % 4 == 3 else 1) for i in range(8)]
+        calm = in_threads([lambda b=b: Stream(c.base, "/v1/completions", b).read_all() for b in kinds])
+        raw, lead = [b""] * len(kinds), 0
+        for more in (20, 40, 60):
+            wait_for(lambda: c.ha(1 - lead).get("journal", {}).get("synced"), READY_S, "the other has a copy")
+            streams = in_threads([lambda b=b, r=r: opened(f"http://{c.address(lead)}", b, r) for b, r in zip(kinds, raw)])
+            in_threads([lambda s=s: s.read_until(more) for s in streams])
+            began = time.monotonic()
+            c.coordinators[lead].kill()
+            raw = [r + read_broken(s) for r, s in zip(raw, streams)]
+            print(f"{sum(len(ids_of(r)) for r in raw)} events so far, ready {c.took_over(1 - lead, began):.2f} s after the leader was killed")
+            c.both_again(lead)
+            lead = 1 - lead
+        deadline = time.monotonic() + 120 * SLOW
+        raw = in_threads([lambda b=b, r=r: come_back(f"http://{c.address(lead)}", "/v1/completions", b, r, deadline) for b, r in zip(kinds, raw)])
+        for i, (now, before) in enumerate(zip(raw, calm)):
+            assert ids_of(now) == list(range(len(ids_of(now)))) and now.endswith(b"data: [DONE]\n\n"), (i, now[-300:])
+            for choice in range(kinds[i]["n"]):
+                both = [[x["text"] for e in events(r) for x in e.get("choices", []) if x["index"] == choice] for r in (now, before)]
+                assert both[0] == both[1], i

@@ -12,9 +12,10 @@ import time
 
 import npm_clients
 import pytest
-from etcd_server import LEASE_S, HaCluster
+from etcd_server import LEASE_S, Etcd, HaCluster
 from families import made_up_ids
-from harness import READY_S, ROOT, SLOW, Cluster, Stream, events, get, in_threads, post, wait_for
+from harness import READY_S, ROOT, SLOW, Cluster, Daemon, Stream, events, free_ports, get, in_threads, merge, post, set_door, wait_for
+from pki import Pki
 
 ON = {"pd": {"replicate_requests": True}}
 N_STREAMS = 20
@@ -128,6 +129,28 @@ def test_a_newer_connection_takes_the_stream(one):
     assert not old.endswith(b"data: [DONE]\n\n") and ids_of(old) == list(range(len(ids_of(old))))
 
 
+def test_a_response_is_kept_whose_client_came_back(one):
+    """As one whose client stayed; what is cancelled ends, and is not come back to."""
+    what = {"model": "fable", "input": "Tell me a story", "max_output_tokens": 60, "stream": True}
+    s = Stream(one.base, "/v1/responses", what, headers=ALICE)
+    got = whole_events(s.read_until(4))
+    s.abandon()
+    whole = got + Stream(one.base, "/v1/responses", what, headers={**ALICE, "Last-Event-ID": last_id(got)}).read_all()
+    name = "resp_" + last_id(got).split("_")[1].split(":")[0]
+    kept = get(one.base, f"/v1/responses/{name}", headers=ALICE)
+    assert kept.status == 200 and kept.json["status"] in ("completed", "incomplete"), kept.text
+    assert kept.json == events(whole)[-1]["response"]
+    assert get(one.base, f"/v1/responses/{name}?stream=true", headers=ALICE).body == whole
+    loads = one.loads()
+    s = Stream(one.base, "/v1/responses", {**what, "max_output_tokens": 500, "ignore_eos": True}, headers=ALICE)
+    last = last_id(whole_events(s.read_until(4)))
+    name = "resp_" + last.split("_")[1].split(":")[0]
+    assert post(one.base, f"/v1/responses/{name}/cancel", b"", headers=ALICE).json["status"] == "cancelled"
+    one.wait_idle(loads, 5 * SLOW)  # and not as long as one whose client may come back
+    assert post(one.base, "/v1/responses", b"", headers={**ALICE, "Last-Event-ID": last}).status == 404
+    assert b"response.completed" not in read_broken(s)
+
+
 def test_a_client_that_stays_away(one):
     """It is not worked for without end; what ran ends, and is forgotten."""
     with Cluster(coord={"pd": {**ON["pd"], "resume_grace_s": 1, "resume_keep_s": 1}}) as c:
@@ -206,6 +229,52 @@ def test_it_is_off_unless_asked_for(pair):
     plain = [post(pair.base, "/v1/completions", body(stream=False, max_tokens=3), headers={"Idempotency-Key": "k"}) for _ in range(2)]
     assert plain[0].json["id"] != plain[1].json["id"]
     assert get(pair.mgmt, "/v2/journal").status == 404
+
+
+# ---- the journal between coordinators
+def lone(folder, name, etcd, pki, replica):
+    """A coordinator without instances, over TLS; replica: (plane, name) of the certificate that it shows to the leader, or None."""
+    (folder / "table.json").write_text('{"version":"1.0","status":"completed","server_group_list":[{"group_id":"2","server_list":[]}]}')
+    ports = dict(zip(("predict_port", "manage_port", "status_port", "external_port"), map(str, free_ports(4))))
+    set_door(int(ports["manage_port"]), pki.context("management"))
+    tls = {}
+    if replica:
+        tls = {"replica_client_tls_enable": True, "replica_client_tls_items": {
+            "ca_cert": pki.file("management", "ca.pem"), "tls_cert": pki.file(replica[0], replica[1] + ".pem"),
+            "tls_key": pki.file(replica[0], replica[1] + ".key"), "tls_passwd": pki.file(replica[0], replica[1] + ".pass")}}
+    conf = merge(pki.coordinator(), {
+        "coordinator": {"http_config": ports, "tls_config": tls,
+                        "backup_config": {"function_enable": True, "database_server_dns": f"127.0.0.1:{etcd.port}"}},
+        "controller": {"global_rank_table_file_path": str(folder / "table.json")}, "pd": {"ha_lease_s": LEASE_S, "replicate_requests": True}})
+    return Daemon(name, "coordinator", conf, str(folder)), f"https://127.0.0.1:{ports['manage_port']}"
+
+
+def test_who_may_read_the_journal(tmp_path):
+    """Over TLS: one with a certificate of the management plane; none that may only register, of another plane, or without one."""
+    with Pki() as pki:
+        etcd = Etcd(str(tmp_path))
+        etcd.start()
+        daemons = []
+        try:
+            first, mgmt = lone(tmp_path, "first", etcd, pki, ("management", "client"))
+            daemons.append(first.start())
+            wait_for(lambda: "event=leads" in first.log(), READY_S, "the first leads")
+            for name, cert, line in (("good", ("management", "client"), r"journal event=synced leader=127.0.0.1:\d+ term=\d+ entries=0"),
+                                     ("limited", ("register", "client"), r"journal event=not_followed .*status 403"),
+                                     ("foreign", ("status", "client"), r"journal event=not_followed .*why=\".+\"")):
+                d, _ = lone(tmp_path, name, etcd, pki, cert)
+                daemons.append(d.start())
+                wait_for(lambda d=d, line=line: re.search(line, d.log()), READY_S, line)
+            assert get(mgmt, "/v2/status").json["coordinator"]["ha"]["journal"]["copiesSynced"] == 1
+            d, _ = lone(tmp_path, "none", etcd, pki, None)
+            with open(d.conf_path, "w") as f:
+                json.dump(d.conf, f)
+            r = subprocess.run(d.command() + ["--check-config"], capture_output=True, text=True)
+            assert r.returncode == 2 and "replica_client_tls_enable must be true while pd.replicate_requests" in r.stderr, r.stderr
+        finally:
+            for d in daemons:
+                d.stop()
+            etcd.stop()
 
 
 # ---- the leader dies
