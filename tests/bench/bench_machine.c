@@ -14,9 +14,9 @@ int main(void) {
             fprintf(stderr, "%s\n", eb.text);
             return 1;
         }
-        for (enum bench_peak p = 0; p < PEAKS; p++) {
-            if (!bench_peak_here(p)) continue;
-            printf("peak_%s_threads_%d %.1f Gop/s\n", bench_peak_name(p), threads,
+        for (enum machine_peak p = 0; p < PEAKS; p++) {
+            if (!machine_peak_here(p)) continue;
+            printf("peak_%s_threads_%d %.1f Gop/s\n", machine_peak_name(p), threads,
                    bench_peak_rate(pool, p, 0.3) * 1e-9);
         }
         printf("read_bandwidth_threads_%d %.1f GB/s\n", threads,
