@@ -133,13 +133,15 @@ static void on_facts(void *arg, struct http_x *x, const struct route_params *p) 
 
 /* ---- what an instance says of itself, asked for by one who can reach the coordinator alone */
 
-enum { PASSED_BYTES_MAX = 1 << 20, PASSED_MS = 5000 };
+enum { PASSED_BYTES_MAX = 1 << 20, MEASURE_BODY = 4096 };
 
 static const struct passed_path {
-    const char *ours, *theirs;
+    const char *ours, *method, *theirs;
+    unsigned total_ms;
 } passed_paths[] = {
-    {"/v1/instances/facts", "/v1/facts"},
-    {"/v1/instances/status", "/v2/status"},
+    {"/v1/instances/facts", "GET", "/v1/facts", 5000},
+    {"/v1/instances/status", "GET", "/v2/status", 5000},
+    {"/v1/instances/measure", "POST", "/v1/measure", 60000},
 };
 
 struct passed {
@@ -190,12 +192,18 @@ static void on_pass(void *arg, struct http_x *x, const struct route_params *para
     }
     struct tls *tls =
         coord_tls_url(&co->tls, url, sizeof(url), &in->node, NODE_CONTROL, path->theirs);
+    static const char *const headers[] = {"Content-Type: application/json", NULL};
+    size_t n;
+    const char *body = http_x_body(x, &n);
     *p = (struct passed){.co = co, .x = x};
-    const struct http_call_opts o = {.method = "GET",
+    const struct http_call_opts o = {.method = path->method,
                                      .url = url,
                                      .tls = tls,
+                                     .headers = n > 0 ? headers : NULL,
+                                     .body = n > 0 ? body : NULL,
+                                     .body_len = n,
                                      .connect_ms = 2000,
-                                     .total_ms = PASSED_MS,
+                                     .total_ms = path->total_ms,
                                      .body_bytes_max = PASSED_BYTES_MAX,
                                      .on_done = on_passed,
                                      .arg = p};
@@ -212,5 +220,6 @@ const struct route coord_facts_routes[] = {
     {PLANE_MGMT, "GET", "/v1/facts", on_facts, 0},
     {PLANE_MGMT, "GET", "/v1/instances/facts", on_pass, 0},
     {PLANE_MGMT, "GET", "/v1/instances/status", on_pass, 0},
+    {PLANE_MGMT, "POST", "/v1/instances/measure", on_pass, MEASURE_BODY},
     {0, NULL, NULL, NULL, 0},
 };

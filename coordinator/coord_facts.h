@@ -3,8 +3,8 @@
  * management plane; `--facts` prints the same of a configuration that does not run. Paths, never
  * what is in the files. Thread: the loop thread, or the only one.
  *
- * It also asks an instance for what it says of itself (GET /v1/instances/facts, ../status, each
- * with ?id=N), since it has the certificates for that and the way to it. */
+ * It also asks an instance for what it says of itself (GET /v1/instances/facts, ../status, POST
+ * ../measure, each with ?id=N), since it has the certificates for that and the way to it. */
 #ifndef BATON_COORDINATOR_COORD_FACTS_H
 #define BATON_COORDINATOR_COORD_FACTS_H
 

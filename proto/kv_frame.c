@@ -34,6 +34,8 @@ static const char *const type_names[KV_TYPE_COUNT] = {
     [KV_TLS] = "tls",
     [KV_FETCH] = "fetch",
     [KV_LEND] = "lend",
+    [KV_PROBE] = "probe",
+    [KV_ECHO] = "echo",
 };
 
 const char *kv_type_name(enum kv_type t) {
@@ -469,6 +471,34 @@ void kv_credit_pack(struct wr *w, uint64_t bytes_taken) {
 
 enum err kv_credit_unpack(struct rd *r, uint64_t *bytes_taken) {
     rd_u64(r, bytes_taken);
+    return done(r);
+}
+
+void kv_probe_pack(struct wr *w, const struct kv_probe *m) {
+    static const uint8_t filler[4096];
+    kv_frame_begin(w, KV_PROBE);
+    wr_u32(w, m->number);
+    wr_u32(w, m->n_bytes);
+    for (uint32_t n = m->n_bytes, part; n > 0; n -= part) {
+        part = n < sizeof(filler) ? n : (uint32_t)sizeof(filler);
+        wr_bytes(w, filler, part);
+    }
+}
+
+enum err kv_probe_unpack(struct rd *r, struct kv_probe *m) {
+    if (!rd_u32(r, &m->number) || !rd_u32(r, &m->n_bytes) || m->n_bytes > KV_PROBE_BYTES_MAX ||
+        !rd_skip(r, m->n_bytes))
+        return ERR_BAD_FRAME;
+    return done(r);
+}
+
+void kv_echo_pack(struct wr *w, uint32_t number) {
+    kv_frame_begin(w, KV_ECHO);
+    wr_u32(w, number);
+}
+
+enum err kv_echo_unpack(struct rd *r, uint32_t *number) {
+    rd_u32(r, number);
     return done(r);
 }
 

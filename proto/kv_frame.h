@@ -30,7 +30,8 @@ enum {
     KV_RANGES_MAX = 65536,    /* ranges of one KV_PULL */
     KV_WANTED_MAX = 16384,    /* requests named in one heartbeat */
     KV_TLS_BYTES_MAX = 65536, /* of one flight of the handshake */
-    KV_DTYPE_BYTES = 8,       /* room for the name of a type */
+    KV_PROBE_BYTES_MAX = 1 << 20,
+    KV_DTYPE_BYTES = 8, /* room for the name of a type */
     KV_HASH_BYTES = 32,
     KV_MESSAGE_BYTES_MAX = KV_HEAD_BYTES + KV_FRAME_BYTES_MAX + KV_SEAL_BYTES,
 };
@@ -57,6 +58,8 @@ enum kv_type {
     KV_TLS,     /* both ways on a fresh pair, before the hello: bytes of the TLS handshake */
     KV_FETCH,   /* P -> the D a request has left: send me what you have of it */
     KV_LEND,    /* D -> P: so many blocks, which follow as KV_DATA; or none, and why */
+    KV_PROBE,   /* both ways: filler, by which a side measures the link */
+    KV_ECHO,    /* a probe has come */
     KV_TYPE_COUNT
 };
 const char *kv_type_name(enum kv_type t); /* "heartbeat"; "?" outside the list */
@@ -278,6 +281,13 @@ enum err kv_busy_unpack(struct rd *r, struct kv_busy *m);
 enum err kv_refuse_unpack(struct rd *r, struct kv_refuse *m);
 enum err kv_data_unpack(struct rd *r, struct kv_data *m);
 enum err kv_credit_unpack(struct rd *r, uint64_t *bytes_taken);
+struct kv_probe {
+    uint32_t number, n_bytes; /* n_bytes of filler, zeros, which nobody reads */
+};
+void kv_probe_pack(struct wr *w, const struct kv_probe *m);
+enum err kv_probe_unpack(struct rd *r, struct kv_probe *m);
+void kv_echo_pack(struct wr *w, uint32_t number);
+enum err kv_echo_unpack(struct rd *r, uint32_t *number);
 enum err kv_commit_unpack(struct rd *r, struct kv_commit *m); /* kv_commit_free() */
 enum err kv_pull_unpack(struct rd *r, struct kv_pull *m);     /* kv_pull_free() */
 enum err kv_release_unpack(struct rd *r, struct kv_release *m);

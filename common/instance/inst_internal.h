@@ -8,6 +8,7 @@
 #include "common/engine/lora_set.h"
 #include "common/instance/dresult_out.h"
 #include "common/instance/inst_fault.h"
+#include "common/instance/inst_gauge.h"
 #include "common/instance/instance.h"
 #include "common/instance/kv_lends.h"
 #include "common/instance/kv_plane.h"
@@ -78,6 +79,7 @@ struct instance {
     unsigned n_vector_jobs;    /* bodies that ask for vectors or scores, until they are answered */
     struct role_ctl *role_ctl;
     struct inst_fault fault;
+    struct inst_gauge gauge;
     struct grpc_health *grpc_health;
     struct timed *timed; /* clients of /health/timed that wait: inst_health.c */
     bool timed_testing;

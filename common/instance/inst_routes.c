@@ -10,6 +10,7 @@
 #include "common/base/query.h"
 #include "common/instance/inst_debug.h"
 #include "common/instance/inst_facts.h"
+#include "common/instance/inst_gauge.h"
 #include "common/instance/inst_internal.h"
 #include "common/instance/inst_lora.h"
 #include "common/instance/inst_metrics.h"
@@ -601,19 +602,13 @@ static void reply_unknown_path(void *arg, struct http_x *x, const char *text) {
 
 struct dispatch inst_dispatch(struct instance *in) {
     static const struct route *const tables[] = {
-        inst_info_routes,
-        inst_health_routes,
-        inst_lora_routes,
-        inst_metrics_routes,
-        inst_fault_routes,
-        openapi_docs_routes,
-        grpc_file_routes,
-        grpc_reflect_routes,
-        web_chat_routes,
-        log_routes,
-        inst_facts_routes,
-        inst_debug_routes,
-        NULL,
+        inst_info_routes,  inst_health_routes,
+        inst_lora_routes,  inst_metrics_routes,
+        inst_fault_routes, openapi_docs_routes,
+        grpc_file_routes,  grpc_reflect_routes,
+        web_chat_routes,   log_routes,
+        inst_facts_routes, inst_debug_routes,
+        inst_gauge_routes, NULL,
     };
     bool split = strcmp(in->conf.infer_mode, "dmi") == 0;
     return (struct dispatch){

@@ -339,6 +339,7 @@ static void instance_close(struct instance *in) {
     role_ctl_destroy(&in->role_ctl); /* answers what is left, so it goes before the listeners */
     for (int i = 0; i < in->n_listeners; i++) http_server_close(&in->listeners[i].server);
     kept_service_destroy(&in->kept);
+    inst_gauge_fini(in); /* it looks at the engine */
     inst_links_close(in);
     text_pool_close(&in->text_pool);
     inst_lora_stop(in);

@@ -268,6 +268,7 @@ static bool obey_all(struct kv_plane *kp) {
         case KV_CMD_LINK:
         case KV_CMD_UNLINK:
         case KV_CMD_RETRY:
+        case KV_CMD_MEASURE:
             kv_link_command(kp, (struct kv_link_cmd *)c);
             free((struct kv_link_cmd *)c);
             break;

@@ -110,6 +110,7 @@ void kv_link_attempt_failed(struct kv_plane *kp, struct kv_link *l, unsigned cod
 static void end_transfers(struct kv_plane *kp, struct kv_link *l, const char *text) {
     kv_tx_end_all(kp, l, ERR_PEER_LOST, text);
     kv_rx_end_all(kp, l, ERR_PEER_LOST, text);
+    kv_measure_end(kp, l, ERR_PEER_LOST, text);
 }
 
 void kv_link_down(struct kv_plane *kp, struct kv_link *l, const char *code, const char *why) {
@@ -158,6 +159,7 @@ static void link_free(struct kv_plane *kp, struct kv_link *l, enum err e, const 
     }
     kv_tx_end_all(kp, l, e, why);
     kv_rx_end_all(kp, l, e, why);
+    kv_measure_end(kp, l, e, why);
     for (struct kv_link **at = &kp->links; *at != NULL; at = &(*at)->next) {
         if (*at == l) {
             *at = l->next;
@@ -202,6 +204,7 @@ void kv_link_command(struct kv_plane *kp, const struct kv_link_cmd *c) {
             restart_series(kp, l);
         }
         break;
+    case KV_CMD_MEASURE: kv_measure_begin(kp, c->cmd.peer, l); break;
     case KV_CMD_LINK:
         if ((l = calloc(1, sizeof(*l))) == NULL) {
             struct kv_event ev = {.kind = KV_EV_LINK,
@@ -442,6 +445,8 @@ void kv_link_frame(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f, s
         l->taken_bytes += n_bytes;
         kv_rx_frame(kp, l, f);
         return;
+    case KV_PROBE:
+    case KV_ECHO: kv_measure_frame(kp, l, f); return;
     case KV_OFFER:
     case KV_COMMIT:
     case KV_LEND:
@@ -486,6 +491,7 @@ static void tick_up(struct kv_plane *kp, struct kv_link *l, uint64_t now_ms) {
     }
     kv_tx_tick(kp, l, now_ms);
     kv_rx_tick(kp, l, now_ms);
+    kv_measure_tick(kp, l, now_ms);
 }
 
 void kv_link_tick(struct kv_plane *kp, struct kv_link *l, uint64_t now_ms) {

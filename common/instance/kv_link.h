@@ -8,6 +8,7 @@
  *   kv_auth.c   the TLS handshake of a sealed link;  kv_seal.c  the seal of its frames
  *   kv_send.c   transfers out of this instance, which prefills
  *   kv_recv.c   transfers into it, which decodes
+ *   kv_measure.c   how fast a link is
  *
  * Two threads share no state but the lists in `struct kv_plane` under its mutex and the atomics:
  * the loop thread sends commands, the I/O thread sends events (mailbox), and what a command or
@@ -47,6 +48,7 @@ enum kv_cmd_kind {
     KV_CMD_LINK,
     KV_CMD_UNLINK,
     KV_CMD_RETRY,
+    KV_CMD_MEASURE,
     KV_CMD_TX_OPEN,
     KV_CMD_TX_OFFER,
     KV_CMD_TX_COMMIT,
@@ -68,7 +70,7 @@ struct kv_cmd {
     struct kv_tx *tx;
     struct kv_rx *rx;
 };
-struct kv_link_cmd { /* KV_CMD_ROLE to KV_CMD_RETRY; malloc'd, freed by the I/O thread */
+struct kv_link_cmd { /* KV_CMD_ROLE to KV_CMD_MEASURE; malloc'd, freed by the I/O thread */
     struct kv_cmd cmd;
     unsigned can;
     uint32_t self_id;
@@ -81,6 +83,7 @@ struct kv_link_cmd { /* KV_CMD_ROLE to KV_CMD_RETRY; malloc'd, freed by the I/O 
 enum kv_event_kind {
     KV_EV_LINK,
     KV_EV_SETTLE,
+    KV_EV_MEASURED,
     KV_EV_OFFER,
     KV_EV_WITHDRAWN,
     KV_EV_FETCH,
@@ -104,6 +107,7 @@ struct kv_event {
     struct kv_key key; /* KV_EV_WITHDRAWN: its kv_rx may be gone by then */
     uint32_t n_held;   /* KV_EV_TX_GRANTED */
     struct kv_tx_stats stats;
+    struct kv_measured measured;
 };
 
 /* ---- the I/O thread's objects */
@@ -149,6 +153,14 @@ struct kv_guest { /* at the listener: a connection whose question is not whole y
     uint8_t bytes[KV_ASK_BYTES_MAX];
 };
 
+struct kv_ruler { /* a measurement of a link: kv_measure.c */
+    bool on;
+    uint32_t n_sent, n_echoed;
+    uint64_t sent_us, began_us,
+        rtt_us; /* the last probe; the first with filler; the least so far */
+    uint64_t deadline_ms;
+};
+
 struct kv_link { /* one wanted peer */
     struct kv_link *next;
     struct kv_peer *peer;
@@ -174,6 +186,7 @@ struct kv_link { /* one wanted peer */
     uint64_t taken_bytes, credited_bytes; /* D */
     struct kv_tx *tx;
     struct kv_rx *rx;
+    struct kv_ruler ruler;
 };
 
 /* TX_ASKED: a peer wants it, and the loop has not answered yet. */
@@ -303,6 +316,8 @@ struct kv_plane {
     void *on_withdrawn_arg;
     kv_fetch_fn *on_fetch;
     void *on_fetch_arg;
+    kv_measured_fn *on_measured; /* of the measurement under way; NULL: none is */
+    void *on_measured_arg;
     bool closing, closed;
 
     /* I/O thread */
@@ -324,7 +339,15 @@ struct kv_plane {
     size_t polls_cap;
 };
 
+/* ---- kv_measure.c */
+void kv_measure_begin(struct kv_plane *kp, const struct kv_peer *peer, struct kv_link *l);
+void kv_measure_end(struct kv_plane *kp, struct kv_link *l, enum err e, const char *text);
+void kv_measure_tick(struct kv_plane *kp, struct kv_link *l, uint64_t now_ms);
+void kv_measure_frame(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f);
+void kv_measure_deliver(struct kv_plane *kp, const struct kv_event *ev); /* loop thread */
+
 /* ---- kv_plane.c */
+enum err kv_link_command_send(struct kv_plane *kp, enum kv_cmd_kind kind, const struct kv_peer *p);
 void kv_command(struct kv_plane *kp, struct kv_cmd *c); /* loop thread; takes c */
 void kv_ref(struct kv_plane *kp);
 void kv_unref(struct kv_plane *kp); /* frees what is left of a closed plane */

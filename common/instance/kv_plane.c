@@ -101,7 +101,8 @@ static void obey_leftovers(struct kv_plane *kp) {
         case KV_CMD_ROLE:
         case KV_CMD_LINK:
         case KV_CMD_UNLINK:
-        case KV_CMD_RETRY: free((struct kv_link_cmd *)c); break;
+        case KV_CMD_RETRY:
+        case KV_CMD_MEASURE: free((struct kv_link_cmd *)c); break;
         case KV_CMD_TX_OPEN:
         case KV_CMD_TX_OFFER:
         case KV_CMD_TX_COMMIT:
@@ -134,7 +135,7 @@ void kv_command(struct kv_plane *kp, struct kv_cmd *c) {
     kv_unref(kp);
 }
 
-static enum err link_command(struct kv_plane *kp, enum kv_cmd_kind kind, const struct kv_peer *p) {
+enum err kv_link_command_send(struct kv_plane *kp, enum kv_cmd_kind kind, const struct kv_peer *p) {
     struct kv_link_cmd *c = calloc(1, sizeof(*c));
     if (c == NULL) return ERR_NO_MEMORY;
     c->cmd.kind = kind;
@@ -185,7 +186,7 @@ static struct kv_peer *peer_of_node(struct kv_plane *kp, const struct role_node 
 }
 
 static enum err unwant(struct kv_plane *kp, struct kv_peer *p) {
-    enum err e = link_command(kp, KV_CMD_UNLINK, p);
+    enum err e = kv_link_command_send(kp, KV_CMD_UNLINK, p);
     if (e != ERR_OK) return e;
     p->wanted = false;
     p->gen++; /* whatever the I/O thread still says of the old link is ignored */
@@ -196,10 +197,10 @@ static enum err unwant(struct kv_plane *kp, struct kv_peer *p) {
 static enum err want(struct kv_plane *kp, struct kv_peer *p) {
     if (p->wanted && !p->failed) return ERR_OK;
     peer_state(p, false, false, "", "");
-    if (p->wanted) return link_command(kp, KV_CMD_RETRY, p);
+    if (p->wanted) return kv_link_command_send(kp, KV_CMD_RETRY, p);
     p->wanted = true;
     p->gen++;
-    return link_command(kp, KV_CMD_LINK, p);
+    return kv_link_command_send(kp, KV_CMD_LINK, p);
 }
 
 enum err kv_plane_want(struct kv_plane *kp, unsigned can, uint32_t self_id,
@@ -223,7 +224,7 @@ enum err kv_plane_want(struct kv_plane *kp, unsigned can, uint32_t self_id,
     if (anew || can != kp->can) {
         kp->can = can;
         kp->self_id = self_id;
-        if ((e = link_command(kp, KV_CMD_ROLE, NULL)) != ERR_OK) goto out;
+        if ((e = kv_link_command_send(kp, KV_CMD_ROLE, NULL)) != ERR_OK) goto out;
     }
     for (size_t i = 0; links && i < n_peers; i++) {
         if ((e = want(kp, wanted[i])) != ERR_OK) goto out;
@@ -532,6 +533,7 @@ static void deliver(void *arg, struct mail *m) {
     switch (ev->kind) {
     case KV_EV_LINK: on_link_event(kp, ev); break;
     case KV_EV_SETTLE: tell_settled(kp); break;
+    case KV_EV_MEASURED: kv_measure_deliver(kp, ev); break;
     case KV_EV_OFFER: on_offer_event(kp, ev); break;
     case KV_EV_FETCH: on_fetch_event(kp, ev); break;
     case KV_EV_WITHDRAWN:

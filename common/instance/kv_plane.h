@@ -108,6 +108,17 @@ void kv_peer_note_rate(struct kv_peer *p, uint64_t bytes, uint64_t us);
 const char *kv_peer_text(
     const struct kv_peer *p); /* "ok", "linking", "failed : 11: why"; for logs and error texts */
 
+/* ---- how fast a link is, for who asks; some tens of megabytes of filler go over it */
+struct kv_measured {
+    uint64_t bytes; /* of filler */
+    double seconds; /* that it took, the last echo included */
+    double rtt_s;   /* the least of some round trips */
+};
+typedef void kv_measured_fn(void *arg, enum err e, const char *text, const struct kv_measured *m);
+/* One at a time: ERR_BUSY. ERR_PEER_LOST: not linked. fn comes once, unless the plane closes
+ * before: ERR_OK, ERR_PEER_LOST, ERR_TIMEOUT; text says more. */
+enum err kv_plane_measure(struct kv_plane *kp, struct kv_peer *peer, kv_measured_fn *fn, void *arg);
+
 /* ---- the prefill side: one transfer per attempt of a request */
 struct kv_tx;
 

@@ -2,7 +2,6 @@
 is wrong it says so.
 Method: tables of breakages. A configuration with TLS everywhere is broken in one place at a time and looked at without any node; a node's own facts
 are changed on their way by a server of the test, as a machine would have them that this one is not; real instances are drained, killed and frozen."""
-import contextlib
 import copy
 import datetime
 import http.server
@@ -11,13 +10,12 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import threading
 import types
 
 import pytest
-from harness import BUILD, FABLE, ROOT, SLOW, Cluster, free_ports, get, leashed, merge, wait_for
+from harness import BUILD, ROOT, SLOW, Cluster, get, leashed, post, wait_for
 from pki import Pki
 
 CTL = os.path.join(BUILD, "bin", "batonctl")
@@ -341,6 +339,40 @@ def test_a_cluster_that_runs(cluster):
     assert "\x1b" not in text and re.search(r"^3 nodes \(3 answer\), \d+ checks: ", text, re.M)
     files = doctor(*(d.conf_path for d in cluster.daemons))
     assert unexpected(files) == [] and {n["from"] for n in files["nodes"]} == {"file"} and all(n["answers"] for n in files["nodes"])
+
+
+def test_measured_on_request(cluster):
+    said = doctor("-m", cluster.mgmt, "--measure")
+    assert unexpected(said) == []
+    names = {n["name"] for n in said["nodes"] if n["kind"] == "instance"}
+    assert {(x["from"], x["to"]) for x in said["links"]} == {(a, b) for a in names for b in names if a != b}
+    assert all(x["bytesPerSecond"] > 1e6 and 0 < x["rttMicroseconds"] < 1e6 for x in said["links"])
+    measured = [n["measured"] for n in said["nodes"] if n["kind"] == "instance"]
+    assert all(m["readBytesPerSecond"] > 1e8 and m["operationsPerSecond"] > 1e8 and m["threads"] == 1 for m in measured)
+    assert len(found(said, "links", None, "note", "GB/s")) == 2 and len(found(said, "speed", None, "note", "memory is read at")) == 2
+    p = cluster.prefills[0]
+    for body, status, text in (({"what": "link", "peer": 99}, 404, "has a link to"), ({"what": "link"}, 422, "peer must be"), ({}, 422, "what must be"),
+                               (b"{", 422, "ends inside")):
+        a = post(p.mgmt, "/v1/measure", body)
+        assert a.status == status and text in a.text, a.text
+    p_id, *_ = cluster.serving("prefill")
+    a = post(cluster.mgmt, f"/v1/instances/measure?id={p_id}", {"what": "machine"})
+    assert a.status == 200 and a.json["instruction"]
+    assert get(cluster.mgmt, "/v1/instances/facts?id=99").status == get(cluster.mgmt, "/v1/instances/facts").status == 404
+    assert get(cluster.mgmt, f"/v1/instances/facts?id={p_id}").json["kind"] == "instance"
+
+
+def test_through_the_coordinator(site):
+    """Planes have CAs of their own: with a certificate of the coordinator's plane alone the instances are asked by way of it."""
+    file = site.pki.file
+    with Cluster(1, 1, pki=site.pki) as c:
+        keys = [x for flag, name in (("--ca", "ca.pem"), ("--cert", "client.pem"), ("--key", "client.key"), ("--pass", "client.pass"))
+                for x in (flag, file("management", name))]
+        said = doctor("-m", c.mgmt, *keys, "--measure")
+        assert unexpected(said, "days") == [] and all(n["answers"] for n in said["nodes"]) and len(said["nodes"]) == 3 and len(said["links"]) == 2
+        files = doctor(*(d.conf_path for d in c.daemons))  # with the certificate of the coordinator's own calls
+        assert {n["kind"]: n["answers"] for n in files["nodes"]} == {"coordinator": False, "instance": True}
+        found(files, "answers", "coordinator", "note", "wants a certificate")
 
 
 def test_instances_that_go(cluster):

@@ -42,7 +42,7 @@ INSTANCE |= {p: ("GET", "mgmt") for p in ["/v1/status", "/v2/status", "/metrics-
                                          "/v1/engine-server/running-status", "/v1/facts", "/debug/state"]}
 INSTANCE |= {p: ("POST", "mgmt") for p in ["/v1/role/prefill", "/v1/role/decode", "/v1/role/flex", "/v2/role/prefill", "/v2/role/decode",
                                            "/v1/load_lora_adapter", "/v1/unload_lora_adapter",
-                                           "/v1/engine-server/fault-handling-command", "/v1/reload"]}
+                                           "/v1/engine-server/fault-handling-command", "/v1/reload", "/v1/measure"]}
 INSTANCE |= {"/metrics": ("GET", "metrics"), "/v1/config": ("GET", "data mgmt"), "/v1/config/reload": ("POST", "data")} | KEPT
 COORDINATOR = {p: ("POST", "data") for p in INFER + POSTS}
 COORDINATOR |= {p: ("GET", "data") for p in INFO + ["/openapi.json", "/docs", "/proto", "/proto/generation.proto", "/info", f"{M}/getSlotCount", "/health", "/health/timed",
@@ -52,7 +52,7 @@ COORDINATOR |= {p: ("GET", "mgmt") for p in ["/v1/status", "/v2/status", "/v1/al
                                                    "/recvs_metrics", "/v1/plan", "/v1/facts", "/debug/state", "/v1/instances/facts", "/v1/instances/status", "/v2/console", "/v2/console/requests", "/v2/console/history"]}
 COORDINATOR |= {"/v2/requests/1": ("GET", "data"), "/console": ("GET", "mgmt"), "/console/style.css": ("GET", "mgmt")}
 COORDINATOR |= {p: ("POST", "mgmt") for p in [f"/v1/instances/{x}" for x in ("register", "role", "drain", "undrain", "leave", "offline", "online", "query_tasks", "refresh")]
-                + ["/backup_info", "/v1/reload"]}
+                + ["/backup_info", "/v1/reload", "/v1/instances/measure"]}
 COORDINATOR |= {"/metrics": ("GET", "metrics"), "/v1/config": ("GET", "data"), "/v1/config/reload": ("POST", "data")} | KEPT
 for table in (INSTANCE, COORDINATOR):
     table["/api/delete"] = ("DELETE", "data")
@@ -66,7 +66,8 @@ for table in (INSTANCE, COORDINATOR):
     table["/props"] = table["/ping"] = ("GET POST", "data")
     table["/load"] = table["/slots"] = table["/v2/models/stats"] = table[f"{M}/stats"] = ("GET", "data")
 ABSENT = {"/classify": b"no classes", "/v1/responses/compact": b"is not served", "/v2/requests/1": b"No request with this id",
-          "/v1/instances/facts": b"must be that of an instance", "/v1/instances/status": b"must be that of an instance"}  # there to say so
+          "/v1/instances/facts": b"must be that of an instance", "/v1/instances/status": b"must be that of an instance",
+          "/v1/instances/measure": b"must be that of an instance"}  # there to say so
 METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"]
 ENDS_IT = {"/stopService", "/dresult"}  # a right method would end the service, or the test's patience
 

@@ -100,6 +100,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         break;
     }
     case KV_LEND: ROUND_TRIP(kv_lend, kv_lend); break;
+    case KV_PROBE: { /* the filler is not looked at */
+        struct kv_probe m;
+        if (kv_probe_unpack(&r, &m) != ERR_OK) break;
+        if (m.n_bytes > KV_PROBE_BYTES_MAX || n != 8 + (size_t)m.n_bytes) abort();
+        kv_probe_pack(&w, &m);
+        if (memcmp(w.data + KV_HEAD_BYTES, payload, 8) != 0) abort();
+        break;
+    }
+    case KV_ECHO: {
+        uint32_t number;
+        if (kv_echo_unpack(&r, &number) != ERR_OK) break;
+        kv_echo_pack(&w, number);
+        expect(&w, payload, n);
+        break;
+    }
     case KV_FETCH: {
         struct kv_fetch m;
         if (kv_fetch_unpack(&r, &m) != ERR_OK) break;

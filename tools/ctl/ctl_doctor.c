@@ -72,12 +72,13 @@ static struct json_value *node_json(const struct doc_node *n) {
     json_obj_set(o, "answers", json_new_bool(n->answers));
     if (n->clock_known) json_obj_set(o, "clockSeconds", json_new_f64(n->clock_s));
     json_obj_set(o, "facts", json_ref((struct json_value *)(uintptr_t)doc_facts(n)));
+    if (n->measured != NULL) json_obj_set(o, "measured", json_ref(n->measured));
     return o;
 }
 
 static int print_json(const struct doctor *d, const char *worst) {
     struct json_value *root = json_new_obj(), *nodes = json_new_arr(), *findings = json_new_arr(),
-                      *checks = json_new_arr();
+                      *checks = json_new_arr(), *links = json_new_arr();
     for (size_t i = 0; i < d->n_nodes; i++) json_arr_add(nodes, node_json(&d->nodes[i]));
     for (size_t i = 0; i < d->n_findings; i++) {
         struct json_value *o = json_new_obj();
@@ -88,6 +89,16 @@ static int print_json(const struct doctor *d, const char *worst) {
         put_str(o, "remedy", d->findings[i].remedy);
         json_arr_add(findings, o);
     }
+    for (size_t i = 0; i < d->n_links; i++) {
+        struct json_value *o = json_new_obj();
+        put_str(o, "from", d->nodes[d->links[i].from].name);
+        put_str(o, "to", d->nodes[d->links[i].to].name);
+        json_obj_set(o, "bytesPerSecond",
+                     json_new_f64(doc_num(d->links[i].measured, "bytesPerSecond")));
+        json_obj_set(o, "rttMicroseconds",
+                     json_new_f64(doc_num(d->links[i].measured, "rttMicroseconds")));
+        json_arr_add(links, o);
+    }
     for (const struct doc_check *k = doc_checks; k->name != NULL; k++) {
         struct json_value *o = json_new_obj();
         put_str(o, "name", k->name);
@@ -97,6 +108,7 @@ static int print_json(const struct doctor *d, const char *worst) {
     put_str(root, "worst", worst);
     json_obj_set(root, "findings", findings);
     json_obj_set(root, "nodes", nodes);
+    json_obj_set(root, "links", links);
     json_obj_set(root, "checks", checks);
     const char *text = json_to_text(root, JSON_COMPACT, NULL);
     if (text != NULL) puts(text);

@@ -17,6 +17,7 @@ enum {
     DOC_NODES_MAX = 1024,
     DOC_FINDINGS_MAX = 10000, /* further ones are counted */
     DOC_FACTS_BYTES_MAX = 4 << 20,
+    DOC_LINKS_MAX = 4096, /* that are measured */
     DOC_ADDRESS_BYTES = 64,
     DOC_NAME_BYTES = 96,
     DOC_BASE_BYTES = 160,
@@ -47,9 +48,11 @@ struct doc_node {
     struct json_value *conf;       /* --facts of the file; NULL: none */
     struct json_value *live;       /* GET /v1/facts; NULL: it did not answer, or was not asked */
     struct json_value *status;     /* GET /v2/status */
+    struct json_value *measured;   /* POST /v1/measure */
     const struct json_value *seen; /* what the coordinator says of it */
     bool asked, answers;           /* answers: with HTTP, whatever it was */
     bool through;                  /* the coordinator asked it: from here it cannot be */
+    bool unmeasured;               /* it refused to measure: why */
     bool unasked;                  /* it wants a certificate, and there is none for it here */
     int http_status;
     char why[DOC_WHY_BYTES]; /* why it did not answer */
@@ -70,12 +73,21 @@ struct doc_knock {
     unsigned mtu; /* of the way there, as the kernel knows it */
 };
 
+/* What one instance measured of its link to another. */
+struct doc_link {
+    size_t from, to;
+    struct json_value *measured; /* NULL: it could not */
+    char why[DOC_WHY_BYTES];
+};
+
 struct doctor {
     struct ctl *c;
     struct doc_node *nodes;
     size_t n_nodes;
     struct doc_knock *knocks;
     size_t n_knocks;
+    struct doc_link *links;
+    size_t n_links;
     struct json_value *cluster; /* the coordinator's /v2/status; NULL: it did not answer */
     struct doc_finding *findings;
     size_t n_findings, n_dropped;
@@ -125,7 +137,7 @@ void doc_free(struct doctor *d);
 
 /* ---- doctor_net.c */
 struct doc_ask {
-    const char *base, *path;
+    const char *base, *path, *body; /* body: of a POST; NULL: GET */
     struct tls *tls;
     unsigned total_ms;
     struct ctl_answer answer; /* status 0: none */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 enum { HANDSHAKES_MAX = 4096, CODES = 15 };
-static const double MIB = 1048576;
+static const double MIB = 1048576, GB = 1e9;
 
 /* ---- TLS between two */
 
@@ -334,6 +334,7 @@ void doc_check_cores(struct doctor *d) {
                         "its threads are pinned to core %.0f, as those of %s are", core,
                         d->nodes[i].name);
     for (size_t i = 0; i < d->n_nodes; i++) {
+        if (d->nodes[i].coordinator) continue;
         double threads = 0;
         size_t n = 0, first = i;
         for (size_t k = 0; k < d->n_nodes; k++) {
@@ -426,5 +427,22 @@ void doc_check_links(struct doctor *d, struct doc_node *n) {
             doc_say(d, DOC_ERROR, n, link_remedy(text), "its KV link to %s: %s%s%s",
                     peer[0] != 0 ? peer : doc_str(o, "server_ip"), text, detail[0] != 0 ? ": " : "",
                     detail);
+    }
+}
+
+void doc_check_rates(struct doctor *d) {
+    for (size_t i = 0; i < d->n_links; i++) {
+        const struct doc_link *l = &d->links[i];
+        const struct doc_node *a = &d->nodes[l->from], *b = &d->nodes[l->to];
+        const double rate = doc_num(l->measured, "bytesPerSecond"),
+                     rtt = doc_num(l->measured, "rttMicroseconds"),
+                     token = doc_num(doc_facts(a), "model.kvTokenBytes");
+        if (l->measured == NULL)
+            doc_say(d, DOC_WARNING, a, "ask again when it is idle; both need this build",
+                    "its KV link to %s could not be measured: %s", b->name, l->why);
+        else
+            doc_say(d, DOC_NOTE, a, "",
+                    "KV to %s: %.2f GB/s, %.0f us there and back; %.0f tokens/s", b->name,
+                    rate / GB, rtt, token > 0 ? rate / token : 0);
     }
 }

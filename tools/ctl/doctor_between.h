@@ -13,6 +13,7 @@ void doc_check_machines(struct doctor *d);
 void doc_check_cores(struct doctor *d);
 void doc_check_mtu(struct doctor *d);
 void doc_check_cluster(struct doctor *d);
+void doc_check_rates(struct doctor *d);
 void doc_check_links(struct doctor *d, struct doc_node *n);
 
 /* Of one node: bytes a start would take, and bytes that are left for it. */

@@ -9,7 +9,7 @@
 #include "tools/ctl/doctor_between.h"
 
 enum { DAYS_WARNED = 14, DAY_S = 86400 };
-static const double MIB = 1048576;
+static const double MIB = 1048576, GB = 1e9;
 static const double CACHE_BYTES_MIN = 64 * 1048576.0; /* weightCachePath "auto" keeps no less */
 
 /* ---- files */
@@ -280,12 +280,29 @@ static double most_measured(const struct perf_msg *m, double slots) {
     return most;
 }
 
+/* What its memory would let it do, where it has been measured; step_s: of one sequence. */
+static void say_ceiling(struct doctor *d, const struct doc_node *n, double step_s, double read) {
+    const double rate = doc_num(n->measured, "readBytesPerSecond"),
+                 peak = doc_num(n->measured, "operationsPerSecond");
+    if (n->unmeasured)
+        doc_say(d, DOC_WARNING, n, "ask again when it is idle", "it did not measure: %s", n->why);
+    if (rate <= 0 || step_s <= 0 || read <= 0) return;
+    const bool slow = 1 / step_s < 0.4 * rate / read && read > CACHE_BYTES_MIN;
+    doc_say(d, slow ? DOC_WARNING : DOC_NOTE, n,
+            slow ? "see what else runs on its machine, and computeThreads and cores" : "",
+            "memory is read at %.1f GB/s with %.0f threads, and a token reads %.3f GB%s: that "
+            "allows %.1f tokens/s of one answer, and it makes %.1f; %s reaches %.0f Gop/s",
+            rate / GB, doc_num(n->measured, "threads"), read / GB,
+            read > CACHE_BYTES_MIN ? "" : ", which caches may hold", rate / read, 1 / step_s,
+            doc_str(n->measured, "instruction"), peak / GB);
+}
+
 /* What it has measured of itself. */
 static void check_speed(struct doctor *d, struct doc_node *n) {
     struct json_value *o = NULL;
     struct perf_msg *perf = calloc(1, sizeof(*perf));
     const struct json_value *facts = doc_facts(n);
-    const double slots = doc_num(facts, "model.slots");
+    const double slots = doc_num(facts, "model.slots"), read = doc_num(facts, "model.readBytes");
     if (perf != NULL && n->status != NULL && json_get_obj(n->status, "perf", &o) == JSON_OK &&
         perf_parse(perf, o, NULL) == ERR_OK) {
         const double one = perf_step_s(perf, 1, 256), many = most_measured(perf, slots),
@@ -295,6 +312,7 @@ static void check_speed(struct doctor *d, struct doc_node *n) {
                     "forecast: %.0f tokens/s of a prompt; of answers %.1f tokens/s one alone, %.0f "
                     "with %.0f at once",
                     512 / prompt, 1 / one, many / perf_step_s(perf, many, 256), many);
+        say_ceiling(d, n, one, read);
     }
     free(perf);
 }
@@ -326,8 +344,8 @@ const struct doc_check doc_checks[] = {
     {"state", "engines that are held or stuck; registering", check_state, NULL},
     {"cluster", "whether it serves, and why not; drained and failing instances", NULL,
      doc_check_cluster},
-    {"links", "KV links between instances", doc_check_links, NULL},
-    {"speed", "forecast of tokens a second, as instances have measured themselves", check_speed,
+    {"links", "KV links between instances", doc_check_links, doc_check_rates},
+    {"speed", "forecast of tokens a second, and with --measure what memory allows", check_speed,
      NULL},
     {NULL, NULL, NULL, NULL},
 };

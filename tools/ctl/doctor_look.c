@@ -6,7 +6,7 @@
 #include "proto/err.h"
 #include "tools/ctl/doctor.h"
 
-enum { ASK_MS = 5000 };
+enum { ASK_MS = 5000, MEASURE_MS = 60000 };
 
 /* ---- what was found */
 
@@ -379,6 +379,63 @@ static void knock(struct doctor *d) {
     doc_knock_all(d->knocks, d->n_knocks);
 }
 
+/* ---- measurements, one after the other: they would disturb each other */
+
+/* NULL: why. */
+static struct json_value *measure_at(struct doctor *d, const struct doc_node *n, const char *body,
+                                     char why[DOC_WHY_BYTES]) {
+    const struct doc_node *co = coordinator_of(d);
+    char path[64] = "/v1/measure";
+    struct json_value *o = NULL;
+    if (n->through)
+        snprintf(path, sizeof(path), "/v1/instances/measure?id=%.0f", doc_num(n->seen, "id"));
+    struct doc_ask ask = {.base = n->through ? co->base : n->base,
+                          .path = path,
+                          .body = body,
+                          .tls = n->through ? co->tls : n->tls,
+                          .total_ms = MEASURE_MS};
+    doc_ask_all(&ask, 1);
+    if (ask.answer.status != 0) (void)json_read(&o, ask.answer.body, ask.answer.len, NULL, NULL);
+    if (ask.answer.status != 200) {
+        snprintf(why, DOC_WHY_BYTES, "%.290s",
+                 ask.answer.status == 0 ? ask.why : doc_str(o, "error"));
+        json_put(o);
+        o = NULL;
+    }
+    ctl_answer_free(&ask.answer);
+    return o;
+}
+
+static void measure_links(struct doctor *d, size_t from) {
+    size_t n;
+    const struct json_value *arr = doc_arr(d->nodes[from].status, "linkStatus.peers", &n);
+    for (size_t i = 0; i < n && d->n_links < DOC_LINKS_MAX; i++) {
+        const double id = doc_num(json_arr_at(arr, i), "target");
+        char body[64];
+        size_t to = 0;
+        if (strcmp(doc_str(json_arr_at(arr, i), "link"), "ok") != 0) continue;
+        while (to < d->n_nodes &&
+               (d->nodes[to].seen == NULL || doc_num(d->nodes[to].seen, "id") != id))
+            to++;
+        if (to == d->n_nodes) continue;
+        struct doc_link *l = &d->links[d->n_links++];
+        *l = (struct doc_link){.from = from, .to = to};
+        snprintf(body, sizeof(body), "{\"what\":\"link\",\"peer\":%.0f}", id);
+        l->measured = measure_at(d, &d->nodes[from], body, l->why);
+    }
+}
+
+static void measure(struct doctor *d) {
+    if ((d->links = calloc(DOC_LINKS_MAX, sizeof(*d->links))) == NULL) d->failed = true;
+    for (size_t i = 0; i < d->n_nodes && !d->failed; i++) {
+        struct doc_node *n = &d->nodes[i];
+        if (n->coordinator || n->live == NULL) continue;
+        n->measured = measure_at(d, n, "{\"what\":\"machine\"}", n->why);
+        n->unmeasured = n->measured == NULL;
+        measure_links(d, i);
+    }
+}
+
 bool doc_look(struct doctor *d) {
     struct ctl *c = d->c;
     d->nodes = calloc(DOC_NODES_MAX, sizeof(*d->nodes));
@@ -402,6 +459,7 @@ bool doc_look(struct doctor *d) {
     ask_nodes(d, not_yet_asked, false);
     if (d->cluster != NULL) ask_nodes(d, out_of_reach, true);
     knock(d);
+    if (ctl_option(c, "--measure") != NULL) measure(d);
     if (d->failed) ctl_fail(c, 1, "out of memory");
     return !d->failed;
 }
@@ -411,9 +469,12 @@ void doc_free(struct doctor *d) {
         json_put(d->nodes[i].conf);
         json_put(d->nodes[i].live);
         json_put(d->nodes[i].status);
+        json_put(d->nodes[i].measured);
     }
     for (size_t i = 0; i < d->n_contexts; i++) tls_close(&d->contexts[i].tls);
     for (size_t i = 0; i < d->n_findings; i++) free(d->findings[i].what);
+    for (size_t i = 0; i < d->n_links; i++) json_put(d->links[i].measured);
+    free(d->links);
     free(d->contexts);
     free(d->knocks);
     free(d->findings);

@@ -50,6 +50,7 @@ static void on_done(void *arg, const struct http_result *r) {
 }
 
 static void ask_some(struct doc_ask *asks, size_t n) {
+    static const char *const headers[] = {"Content-Type: application/json", NULL};
     struct batch b = {0};
     struct http_client *client = NULL;
     struct one *ones = calloc(n, sizeof(*ones));
@@ -59,9 +60,12 @@ static void ask_some(struct doc_ask *asks, size_t n) {
         char url[1024];
         struct doc_ask *a = &asks[i];
         snprintf(url, sizeof(url), "%s%s", a->base, a->path);
-        const struct http_call_opts o = {.method = "GET",
+        const struct http_call_opts o = {.method = a->body != NULL ? "POST" : "GET",
                                          .url = url,
                                          .tls = a->tls,
+                                         .headers = a->body != NULL ? headers : NULL,
+                                         .body = a->body,
+                                         .body_len = a->body != NULL ? strlen(a->body) : 0,
                                          .connect_ms = CONNECT_MS,
                                          .total_ms = a->total_ms,
                                          .body_bytes_max = DOC_FACTS_BYTES_MAX,

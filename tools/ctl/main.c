@@ -71,7 +71,10 @@ static const struct cli_option logs[] = {
     {"--lines", "-n", "N", "so many of the last lines (default: 20)"},
     END};
 static const struct cli_option doctor[] = {
-    {"--offline", NULL, NULL, "asks no node: what configuration files and this machine say"}, END};
+    {"--offline", NULL, NULL, "asks no node: what configuration files and this machine say"},
+    {"--measure", NULL, NULL,
+     "instances measure too, one after the other: memory, processor, and their KV links"},
+    END};
 static const struct cli_option advise[] = {
     {"--instances", NULL, "N",
      "instances of the cluster, 1 to 64 (default: 2; of a cluster its own)"},

@@ -163,6 +163,8 @@ static void pack_sample(struct wr *w, enum kv_type t) {
         return;
     }
     case KV_CREDIT: kv_credit_pack(w, 1u << 20); break;
+    case KV_PROBE: kv_probe_pack(w, &(struct kv_probe){.number = 7, .n_bytes = 5000}); break;
+    case KV_ECHO: kv_echo_pack(w, 7); break;
     case KV_COMMIT: {
         struct kv_commit c = commit();
         kv_commit_pack(w, &c);
@@ -277,6 +279,16 @@ static enum err unpack_pack(struct kv_frame *f, struct wr *again) {
     case KV_CREDIT: {
         uint64_t n;
         if ((e = kv_credit_unpack(r, &n)) == ERR_OK) kv_credit_pack(again, n);
+        break;
+    }
+    case KV_PROBE: {
+        struct kv_probe m;
+        if ((e = kv_probe_unpack(r, &m)) == ERR_OK) kv_probe_pack(again, &m);
+        break;
+    }
+    case KV_ECHO: {
+        uint32_t n;
+        if ((e = kv_echo_unpack(r, &n)) == ERR_OK) kv_echo_pack(again, n);
         break;
     }
     case KV_COMMIT: {

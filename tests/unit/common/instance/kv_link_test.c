@@ -85,6 +85,74 @@ static void every_misfit_is_refused_with_both_values(void **state) {
     }
 }
 
+/* ---- how fast it is */
+
+struct told {
+    unsigned n;
+    enum err e;
+    struct kv_measured m;
+};
+
+static void on_told(void *arg, enum err e, const char *text, const struct kv_measured *m) {
+    struct told *t = arg;
+    (void)text;
+    t->n++;
+    t->e = e;
+    t->m = *m;
+}
+
+static bool fact_told(void *arg) {
+    return ((const struct told *)arg)->n > 0;
+}
+
+static void a_link_is_measured_from_both_ends(void **state) {
+    struct side p, d;
+    side_init(&p, *state, 1);
+    side_init(&d, *state, 2);
+    side_open(&p);
+    side_open(&d);
+    link_sides(&p, &d);
+    struct side *sides[] = {&p, &d};
+    const uint32_t peers[] = {D_ID, P_ID};
+    struct told told[2] = {{0}};
+    for (int i = 0; i < 2; i++) { /* both at once, and each one at a time */
+        struct kv_peer *peer = kv_plane_find_id(sides[i]->kp, peers[i]);
+        assert_int_equal(kv_plane_measure(sides[i]->kp, peer, on_told, &told[i]), ERR_OK);
+        assert_int_equal(kv_plane_measure(sides[i]->kp, peer, on_told, &told[i]), ERR_BUSY);
+    }
+    for (int i = 0; i < 2; i++) {
+        WAIT_FOR(*state, fact_told, &told[i]);
+        assert_int_equal(told[i].n, 1);
+        assert_int_equal(told[i].e, ERR_OK);
+        assert_true(told[i].m.bytes > 1 << 20 && told[i].m.seconds > 0);
+        assert_true(told[i].m.rtt_s > 0 && told[i].m.rtt_s < told[i].m.seconds + 1);
+        struct kv_plane_stats st;
+        kv_plane_stats(sides[i]->kp, &st);
+        assert_int_equal(st.n_protocol, 0);
+    }
+    side_close(&d);
+    side_close(&p);
+}
+
+static void a_measurement_ends_with_its_link(void **state) {
+    struct side p, d;
+    struct told told = {0};
+    side_init(&p, *state, 1);
+    side_init(&d, *state, 2);
+    side_open(&p);
+    side_open(&d);
+    link_sides(&p, &d);
+    struct kv_peer *peer = kv_plane_find_id(p.kp, D_ID);
+    assert_int_equal(kv_plane_measure(p.kp, peer, on_told, &told), ERR_OK);
+    assert_int_equal(kv_plane_want(p.kp, CAN_PREFILL, P_ID, NULL, 0), ERR_OK);
+    WAIT_FOR(*state, fact_told, &told);
+    assert_true(told.e == ERR_PEER_LOST || told.e == ERR_OK); /* it may have been over by then */
+    assert_int_equal(kv_plane_measure(p.kp, peer, on_told, &told), ERR_PEER_LOST);
+    assert_int_equal(told.n, 1);
+    side_close(&d);
+    side_close(&p);
+}
+
 /* What both allow to differ is said of the link that stands. */
 static void weights_differ_by_leave_of_both(void **state) {
     struct side p, d;
@@ -502,6 +570,8 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         TEST(every_misfit_is_refused_with_both_values),
         TEST(weights_differ_by_leave_of_both),
+        TEST(a_link_is_measured_from_both_ends),
+        TEST(a_measurement_ends_with_its_link),
         TEST(two_of_one_role_do_not_link),
         TEST(a_wrong_id_is_refused),
         TEST(prefill_may_come_long_before_decode),
