@@ -66,12 +66,12 @@ only 'utf8proc\.h' "common/text/tok_utf8.c common/text/tok_normalize.c common/te
 only 'xxhash\.h' "common/engine/weights_priv.h common/engine/weights_cache.c"
 only 'openssl/(ssl|x509|x509v3|pem|err)\.h' "common/net/tls.c common/net/tls_files.c common/net/tls_session.c common/net/tls_priv.h"
 only 'openssl/hmac\.h' "common/instance/kv_seal.c"
-only 'openssl/sha\.h' "common/net/api_keys.c coordinator/journal.c common/engine/weights_file.c common/engine/weights_cache.c"
+only 'openssl/sha\.h' "common/net/api_keys.c coordinator/journal.c common/engine/model_conf.c common/engine/weights_file.c common/engine/weights_cache.c"
 only 'openssl/evp\.h' "common/instance/kv_seal.c common/engine/lora.c common/guide/guide.c common/text/tokenizer.c common/text/tokenizer_gguf.c common/text/tokenizer_spm.c common/text/tok_pieces.c common/text/tok_charsmap.c"
 only 'openssl/crypto\.h' "common/net/api_keys.c common/net/tls_files.c common/instance/kv_auth.c common/instance/kv_seal.c"
 
 # the processor
-only 'immintrin\.h' "common/engine/kernels_avx2.c common/engine/kernels_turn.h common/engine/kernels_zmm.h proto/json_skim_avx2.c"
+only 'immintrin\.h' "common/engine/kernels_avx2.c common/engine/sample_wide_avx2.c common/engine/sample_wide_avx512.c common/engine/kernels_turn.h common/engine/kernels_zmm.h proto/json_skim_avx2.c"
 only '(emm|wmm|nmm)intrin\.h' "proto/crc32c.c proto/json_lex.c proto/json_skim.c common/instance/kv_recv.c"
 only '(cpuid|sys/syscall)\.h' "common/engine/kernels_cpu.c"
 
