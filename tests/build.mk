@@ -11,6 +11,16 @@ LIBS_ALL      := -lz -lssl -lnanomsg -lcurl -lnghttp2 -levent_core -levent_pthre
 LIBS_COORD    := $(LIBS_GRPC) -lcrypto
 
 obj = $(patsubst %,$(BUILD)/%.o,$(1))
+
+# What is built for, by the compiler's word (before one is installed: for this machine); what runs while building is made by HOST_CC where that
+# is another machine.
+MACHINE   := $(shell uname -m)
+TARGET    := $(or $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null))),$(MACHINE))
+HOST_CC   ?= gcc
+HOST      := $(if $(filter $(TARGET),$(MACHINE)),$(BUILD),$(BUILD)/host)
+host_obj   = $(patsubst %,$(HOST)/%.o,$(1))
+HOST_PROTO = $(call host_obj,$(PROTO))
+host_link  = $(if $(filter $(HOST),$(BUILD)),$(CC) $(SAN),$(HOST_CC))
 GRPC_TABLES := $(BUILD)/common/grpc/grpc_tables.o
 
 O_PROTO    := $(call obj,$(PROTO))
@@ -26,7 +36,7 @@ O_ROLES    := $(call obj,$(ROLES)) $(O_INSTANCE)
 O_COORD    := $(call obj,$(COORD)) $(O_GRPC)
 
 # Two hundred test programs are linked by the quickest linker that is there, when nothing else is asked for: half of the time, or a third.
-LINKER := $(if $(strip $(SAN) $(LDFLAGS)),,$(firstword $(foreach l,mold lld gold,$(if $(shell command -v ld.$(l)),-fuse-ld=$(l)))))
+LINKER := $(if $(strip $(SAN) $(LDFLAGS) $(filter-out $(TARGET),$(MACHINE))),,$(firstword $(foreach l,mold lld gold,$(if $(shell command -v ld.$(l)),-fuse-ld=$(l)))))
 $(BUILD)/tests/%: private LDFLAGS += $(LINKER)
 
 define link_rule
@@ -88,7 +98,7 @@ EMULATED := common/engine/kernels_avx512 common/engine/kernels_avx512vnni common
 O_EMULATED := $(patsubst %,$(BUILD)/emulated/%.o,$(EMULATED)) $(call obj,tests/unit/emulated/tiles tests/unit/emulated/cpu) \
               $(filter-out $(call obj,$(EMULATED) common/engine/kernels_cpu),$(O_ENGINE))
 EMULATED_BINS := $(patsubst %,$(BUILD)/tests/unit/%_emulated_test,$(TESTS_EMULATED))
-UNIT_BINS += $(EMULATED_BINS)
+UNIT_BINS += $(if $(filter x86_64,$(TARGET)),$(EMULATED_BINS))
 $(foreach t,$(TESTS_EMULATED),$(eval $(call link_rule,$(BUILD)/tests/unit/$(t)_emulated_test,$(BUILD)/tests/unit/$(t)_test.o $(O_EMULATED),-lcmocka $(LIBS_ENGINE))))
 
 # tests that bring engine, endpoint and instance of their own: no model is needed
@@ -145,16 +155,24 @@ $(foreach o,$(ORACLE_GUIDE),$(eval $(call link_rule,$(BUILD)/tests/oracle/$(o),$
 .PHONY: oracle-bins
 oracle-bins: $(ORACLE_BINS) $(ORACLE_TEXT_BINS) $(ORACLE_GUIDE_BINS)
 
-# kernels of one instruction set carry their own flags; the file name says which
+# kernels of one instruction set carry their own flags; the file name says which. For another machine such a file is empty, and has none.
 # (-ffp-contract=off: a product and a sum become one rounding only where the code says so, with every compiler; -g1: to follow each variable
 # through what is unrolled there takes the compiler as long as all the rest)
 $(BUILD)/common/engine/%.o: ISA := -ffp-contract=off
+ifeq ($(TARGET),x86_64)
 $(BUILD)/proto/json_skim_avx2.o: ISA := -mavx2 -mbmi -mbmi2 -mpclmul -mpopcnt
 $(BUILD)/common/engine/%_avx2.o: ISA := -g1 -ffp-contract=off -mavx2 -mfma -mf16c
 $(BUILD)/common/engine/%_avx512.o: ISA := -g1 -ffp-contract=off -march=x86-64-v4
 $(BUILD)/common/engine/%_avx512vnni.o: ISA := -g1 -ffp-contract=off -march=x86-64-v4 -mavx512vnni
 $(BUILD)/common/engine/%_avx512bf16.o: ISA := -g1 -ffp-contract=off -march=x86-64-v4 -mavx512vnni -mavx512bf16
 $(BUILD)/common/engine/%_amx.o: ISA := -g1 -ffp-contract=off -march=x86-64-v4 -mavx512vnni -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8
+endif
+ifeq ($(TARGET),aarch64)
+$(BUILD)/common/engine/%_neon.o: ISA := -g1 -ffp-contract=off
+$(BUILD)/common/engine/%_neondot.o: ISA := -g1 -ffp-contract=off -march=armv8.2-a+dotprod
+$(BUILD)/common/engine/%_neoni8mm.o: ISA := -g1 -ffp-contract=off -march=armv8.2-a+dotprod+i8mm
+$(BUILD)/common/engine/%_neonbf16.o: ISA := -g1 -ffp-contract=off -march=armv8.2-a+dotprod+i8mm+bf16
+endif
 
 # -Og: these files unroll and inline much, and one instruction is a function here
 EMULATION := -Og -g1 -ffp-contract=off -mavx2 -mfma -mf16c
@@ -168,30 +186,35 @@ OPENAPI := $(BUILD)/common/net/openapi_mindie.json $(BUILD)/common/net/openapi_o
 $(BUILD)/common/net/openapi.o: private DEFS += -DOPENAPI_FOLDER='"$(BUILD)/common/net"'
 $(BUILD)/common/net/openapi.o: $(OPENAPI) common/net/docs.html
 $(BUILD)/common/net/web_pages.o: $(wildcard common/net/web/*)
-$(OPENAPI): $(BUILD)/common/net/openapi_%.json: common/net/openapi.in.json $(BUILD)/tools/openapi_gen
+$(OPENAPI): $(BUILD)/common/net/openapi_%.json: common/net/openapi.in.json $(HOST)/tools/openapi_gen
 	@mkdir -p $(@D)
-	$(BUILD)/tools/openapi_gen $< $* $@
-$(BUILD)/tools/openapi_gen: $(call obj,tools/openapi_gen common/endpoint/ep_rows) $(O_PROTO)
+	$(HOST)/tools/openapi_gen $< $* $@
+$(HOST)/tools/openapi_gen: $(call host_obj,tools/openapi_gen common/endpoint/ep_rows) $(HOST_PROTO)
 	@mkdir -p $(@D)
-	$(CC) $(SAN) -o $@ $(filter %.o,$^) $(LIBS_PROTO)
+	$(host_link) -o $@ $(filter %.o,$^) $(LIBS_PROTO)
 
 # the messages of proto/grpc/ as tables
 PROTOS := $(wildcard proto/grpc/*.proto proto/grpc/google/protobuf/*.proto)
 $(BUILD)/common/grpc/descriptors.pb: $(PROTOS)
 	@mkdir -p $(@D)
 	protoc -Iproto/grpc --include_imports --descriptor_set_out=$@ $(PROTOS)
-$(BUILD)/common/grpc/grpc_tables.c: $(BUILD)/common/grpc/descriptors.pb $(BUILD)/tools/proto_gen
-	$(BUILD)/tools/proto_gen $< proto/grpc $@
+$(BUILD)/common/grpc/grpc_tables.c: $(BUILD)/common/grpc/descriptors.pb $(HOST)/tools/proto_gen
+	$(HOST)/tools/proto_gen $< proto/grpc $@
 $(GRPC_TABLES): $(BUILD)/common/grpc/grpc_tables.c
 	$(CC) $(STRICT) $(CFLAGS) $(SAN) -I. -c -o $@ $<
-$(BUILD)/tools/proto_gen: $(call obj,tools/proto_gen) $(O_PROTO)
+$(HOST)/tools/proto_gen: $(call host_obj,tools/proto_gen) $(HOST_PROTO)
 	@mkdir -p $(@D)
-	$(CC) $(SAN) -o $@ $(filter %.o,$^) $(LIBS_PROTO)
+	$(host_link) -o $@ $(filter %.o,$^) $(LIBS_PROTO)
 
 # Tests themselves are not optimised, which takes a third of the time; what they test is.
 $(BUILD)/tests/unit/%.o: QUICK := -O0
 $(BUILD)/tests/fuzz/%.o: QUICK := -O0
 
+ifneq ($(HOST),$(BUILD))
+$(HOST)/%.o: %.c
+	@mkdir -p $(@D)
+	$(HOST_CC) $(STRICT) $(CFLAGS) -I. -MMD -MP -c -o $@ $<
+endif
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(STRICT) $(CFLAGS) $(QUICK) $(ISA) $(SAN) $(if $(findstring /engine/kernels_,$<),$(KERNELS_SAN)) $(DEFS) -I. -MMD -MP -c -o $@ $<

@@ -51,7 +51,7 @@ trap stop_all EXIT
 # ---- what must be there
 for tool in curl awk ${tls:+openssl}; do command -v $tool >/dev/null || give_up "$tool is missing: run \`make deps\`"; done
 for d in coordinator prefill decode batonctl; do [ -x "$bin/$d" ] || give_up "$bin/$d is missing: run \`make all\`"; done
-grep -qw avx2 /proc/cpuinfo || echo "demo: this CPU has no AVX2: the plain C kernels are used, which are many times slower" >&2
+grep -qwE 'avx2|asimd' /proc/cpuinfo || echo "demo: this CPU has no AVX2: the plain C kernels are used, which are many times slower" >&2
 for p in $ports; do
     # A connect that succeeds means that somebody listens there already.
     if curl -s -o /dev/null --max-time 1 "http://127.0.0.1:$p/" 2>/dev/null || [ $? -ne 7 ]; then

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the Debian packages that are missing from the lists named on the command line: build test lint bench console docs.
+# Installs the Debian packages that are missing from the lists named on the command line: build test lint bench console docs arm.
 # Asks dpkg first, so that it is instant and needs no network when nothing is missing.
 set -eu
 
@@ -10,6 +10,7 @@ lint="lintian clang clang-format cppcheck libclang-rt-14-dev"
 bench="python3-numpy iproute2"
 console="chromium"
 docs="mkdocs"
+arm="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user" # the libraries for it: tools/sysroot.sh
 
 wanted=""
 for list in "$@"; do
@@ -20,7 +21,8 @@ for list in "$@"; do
     bench) wanted="$wanted $bench" ;;
     console) wanted="$wanted $console" ;;
     docs) wanted="$wanted $docs" ;;
-    *) echo "deps: unknown list $list (build, test, lint, bench, console, docs)" >&2; exit 2 ;;
+    arm) wanted="$wanted $arm" ;;
+    *) echo "deps: unknown list $list (build, test, lint, bench, console, docs, arm)" >&2; exit 2 ;;
     esac
 done
 # node is often there from elsewhere; Debian's only when it is not.

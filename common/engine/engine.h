@@ -156,9 +156,10 @@ struct model_info {
     /* Of the KV link's hello: over the config alone (model_conf_hash()), and over config and
      * tensors as in the files. */
     uint8_t conf_hash[32], hash[32];
-    char kernels[16];      /* the chosen kernel set */
-    int n_threads;         /* that compute */
-    char weights_from[16]; /* "memory": packed at this start; "packed to cache"; "cache": a file */
+    char kernels[16];       /* the chosen kernel set */
+    const char *arithmetic; /* kernels_arithmetic(); static */
+    int n_threads;          /* that compute */
+    char weights_from[16];  /* "memory": packed at this start; "packed to cache"; "cache": a file */
     /* generation_config.json; the _set flags say which members exist */
     struct {
         bool do_sample_set, do_sample, temperature_set, top_k_set, top_p_set, min_p_set,

@@ -54,6 +54,7 @@ static void fill_info(struct forward *f, const struct engine_opts *o) {
     memcpy(i->hash, f->w->hash, sizeof(i->hash));
     snprintf(i->kernels, sizeof(i->kernels), "%s", f->kn.name);
     i->n_threads = pool_threads(f->pool);
+    i->arithmetic = kernels_arithmetic(&f->kn, f->w->some_bf16, i->kv_dtype);
     snprintf(i->weights_from, sizeof(i->weights_from), "%s", weights_from_name(f->w->from));
     i->gen.do_sample_set = c->gen.do_sample_set;
     i->gen.do_sample = c->gen.do_sample;

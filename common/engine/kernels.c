@@ -22,6 +22,10 @@ static const struct set {
     {"avx512vnni", kernels_avx512vnni, cpu_has_avx512vnni},
     {"avx512bf16", kernels_avx512bf16, cpu_has_avx512bf16},
     {"amx", kernels_amx, cpu_has_amx},
+    {"neon", kernels_neon, cpu_has_neon},
+    {"neondot", kernels_neondot, cpu_has_neondot},
+    {"neoni8mm", kernels_neoni8mm, cpu_has_neoni8mm},
+    {"neonbf16", kernels_neonbf16, cpu_has_neonbf16},
 };
 enum { N_SETS = sizeof(sets) / sizeof(sets[0]) };
 
@@ -57,6 +61,13 @@ enum err kernels_find(struct kernels *out, const char *name, struct errbuf *eb) 
                        list);
     if (any && strcmp(out->name, "ref") == 0)
         log_warn("engine",
-                 "this processor has no AVX2: the plain C kernels run, many times slower");
+                 "no kernel set knows this processor's vectors (AVX2, Advanced SIMD): the plain C "
+                 "kernels run, many times slower");
     return strcmp(want, "openblas") == 0 ? kernels_openblas(out, eb) : ERR_OK;
+}
+
+const char *kernels_arithmetic(const struct kernels *k, bool bf16_weights, enum dtype kv) {
+    const bool own = k->f32_only || (k->own_bf16 && bf16_weights) ||
+                     (k->chunk_scores != NULL && kv == DTYPE_BF16);
+    return own ? k->name : "common";
 }

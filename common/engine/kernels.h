@@ -4,8 +4,9 @@
  * Promise (docs/decisions/2026-11-21-own-gemm-for-batch-invariance.md): what comes out for a row
  * depends on that row alone. Every sum has one fixed order: in a matrix product one accumulator per
  * output walks k upwards; elsewhere a sum runs in LANES partial sums (element i in lane i % LANES)
- * that are added in one fixed tree. The sets "ref", "avx2", "avx512" and "avx512vnni" agree bit for
- * bit with each other; "avx512bf16" differs where vdpbf16ps flushes denormals, and "amx" sums bf16
+ * that are added in one fixed tree. The sets "ref", "avx2", "avx512" and "avx512vnni", and of
+ * aarch64 "neon", "neondot" and "neoni8mm" agree bit for bit with each other; "avx512bf16" differs
+ * where vdpbf16ps flushes denormals, "neonbf16" where bfmmla rounds to odd, and "amx" sums bf16
  * products in the order of its tiles (kernels_amx.c), those of attention over bf16 KV too
  * (docs/decisions/2026-11-28-attention-on-tiles.md); "openblas" keeps no promise about rows and
  * serves as baseline and oracle. With int8 and int4 weights the activations are quantised as well,
@@ -37,6 +38,7 @@ enum { KV_CHUNK = 512 };    /* positions of a chunk of attention */
 struct kernels {
     const char *name;
     bool f32_only;   /* takes DTYPE_F32 weights only */
+    bool own_bf16;   /* products of bf16 weights have bits of its own */
     int item_panels; /* panels of one work item of a matrix product; 0: as many as give every thread
                         one item */
 
@@ -212,6 +214,12 @@ enum err kernels_find(struct kernels *out, const char *name, struct errbuf *eb);
  * false past the end. */
 bool kernels_at(struct kernels *out, int idx);
 
+/* Whose bits a model's answers have with that set: "common" of all sets that agree with "ref", else
+ * the set's name. bf16_weights: it has some; kv: the type of its KV. Two processes, of whatever
+ * architecture, give the same bits where the name is the same; but "openblas" does so on processors
+ * of one kind only. */
+const char *kernels_arithmetic(const struct kernels *k, bool bf16_weights, enum dtype kv);
+
 /* Sets by file; kernels.c decides which may run. NULL: the compiler made none for its target. */
 const struct kernels *kernels_ref(void);
 const struct kernels *kernels_avx2(void);
@@ -219,6 +227,10 @@ const struct kernels *kernels_avx512(void);
 const struct kernels *kernels_avx512vnni(void);
 const struct kernels *kernels_avx512bf16(void);
 const struct kernels *kernels_amx(void);
+const struct kernels *kernels_neon(void);
+const struct kernels *kernels_neondot(void);
+const struct kernels *kernels_neoni8mm(void);
+const struct kernels *kernels_neonbf16(void);
 /* Lays OpenBLAS's product over the best set of our own in *k. The library is opened by the first
  * call (any thread); ERR_BAD_CONFIG: it is not there, or lacks memory, and *k is as it was. */
 enum err kernels_openblas(struct kernels *k, struct errbuf *eb);

@@ -28,6 +28,7 @@
 #define WORK_PANELS  AMX_PANELS
 #define CHUNK_SCORES chunk_scores
 #define CHUNK_MIX    chunk_mix
+#define OWN_BF16     true
 #include "common/engine/kernels_lanes.h"
 #undef gemm
 #undef x_pack

@@ -18,6 +18,7 @@
 #define gemm     lanes_gemm
 #define x_pack   lanes_x_pack
 #define X_GATHER x_gather
+#define OWN_BF16 true
 #include "common/engine/kernels_lanes.h"
 #undef gemm
 #undef x_pack

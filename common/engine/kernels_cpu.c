@@ -1,5 +1,5 @@
 /* kernels_cpu: CPUID, and what the system has enabled. __builtin_cpu_supports() looks at both, but
- * knows AMX only in newer compilers. */
+ * knows AMX only in newer compilers. Of aarch64 the system says what a process may use. */
 #include "common/engine/kernels_cpu.h"
 
 #if defined(__x86_64__)
@@ -71,6 +71,37 @@ bool cpu_has_avx512bf16(void) {
     return false;
 }
 bool cpu_has_amx(void) {
+    return false;
+}
+#endif
+
+#if defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+
+bool cpu_has_neon(void) {
+    return (getauxval(AT_HWCAP) & HWCAP_ASIMD) != 0;
+}
+bool cpu_has_neondot(void) {
+    return cpu_has_neon() && (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+}
+bool cpu_has_neoni8mm(void) {
+    return cpu_has_neondot() && (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0;
+}
+bool cpu_has_neonbf16(void) {
+    return cpu_has_neoni8mm() && (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0;
+}
+#else
+bool cpu_has_neon(void) {
+    return false;
+}
+bool cpu_has_neondot(void) {
+    return false;
+}
+bool cpu_has_neoni8mm(void) {
+    return false;
+}
+bool cpu_has_neonbf16(void) {
     return false;
 }
 #endif

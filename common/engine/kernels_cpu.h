@@ -12,5 +12,9 @@ bool cpu_has_avx512bf16(void);
 /* Tiles, for bf16 and int8. Asks the system for them once it is known that the processor has them:
  * Linux gives the tile registers to processes that ask, and then to all threads of one. */
 bool cpu_has_amx(void);
+bool cpu_has_neon(void);
+bool cpu_has_neondot(void);
+bool cpu_has_neoni8mm(void); /* with those of dot products */
+bool cpu_has_neonbf16(void); /* with those of bytes */
 
 #endif

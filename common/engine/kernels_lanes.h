@@ -20,10 +20,15 @@
 #include "common/engine/kernels_exp.h"
 #include "common/engine/kernels_tile_loops.h"
 #include QUANT_TILES
+#include "common/engine/kernels_pack_row.h"
+#ifdef PACKING
+#include PACKING
+#else
 #include "common/engine/kernels_pack.h"
+#include "common/engine/kernels_turn.h"
+#endif
 #include "common/engine/kernels_tile_blocks.h"
 #include "common/engine/kernels_tile.h"
-#include "common/engine/kernels_turn.h"
 
 /* ---- rows */
 
@@ -458,6 +463,10 @@ static __attribute__((unused)) void lanes_gather(void *xp, const void *from, int
 #define CHUNK_MIX    NULL
 #endif
 
+#ifndef OWN_BF16
+#define OWN_BF16 false
+#endif
+
 /* Panels of a work item. */
 #ifndef WORK_PANELS
 #define WORK_PANELS ITEM_PANELS
@@ -465,10 +474,11 @@ static __attribute__((unused)) void lanes_gather(void *xp, const void *from, int
 
 #define KERNELS_OF_LANES(set_name)                                                                 \
     {                                                                                              \
-        .name = set_name, .item_panels = WORK_PANELS, .panel_pack = panel_pack_columns,            \
-        .panel_row = panel_row_columns, .x_pack = x_pack, .x_gather = X_GATHER, .gemm = gemm,      \
-        .gemm_once = GEMM_ONCE, .rmsnorm = rmsnorm, .layernorm = layernorm, .rope = rope,          \
-        .swiglu = swiglu, .gelu = gelu, .gelu_tanh = gelu_tanh, .softcap = softcap, .mul = mul,    \
-        .add = add, .store = store, .scores = scores, .softmax = softmax, .mix = mix,              \
-        .chunk_scores = CHUNK_SCORES, .chunk_mix = CHUNK_MIX, .scale = scale,                      \
+        .name = set_name, .own_bf16 = OWN_BF16, .item_panels = WORK_PANELS,                        \
+        .panel_pack = panel_pack_columns, .panel_row = panel_row_columns, .x_pack = x_pack,        \
+        .x_gather = X_GATHER, .gemm = gemm, .gemm_once = GEMM_ONCE, .rmsnorm = rmsnorm,            \
+        .layernorm = layernorm, .rope = rope, .swiglu = swiglu, .gelu = gelu,                      \
+        .gelu_tanh = gelu_tanh, .softcap = softcap, .mul = mul, .add = add, .store = store,        \
+        .scores = scores, .softmax = softmax, .mix = mix, .chunk_scores = CHUNK_SCORES,            \
+        .chunk_mix = CHUNK_MIX, .scale = scale,                                                    \
     }

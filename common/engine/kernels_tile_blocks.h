@@ -17,6 +17,8 @@
  *   lanes b_end(acc, kind)             the exact sum of a unit as f32
  *   BLOCK_PANELS(rows)                 panels of the register tile: its f32 accumulators stay in
  *                                      registers over all of k, beside the sums
+ *   B_UNIT_ROWS(sum, p, unit, x, half, table, rows, kind)   optional: what b_unit() does, for one
+ *                                      panel and more than one row
  *
  * kind: the type, constant; DTYPE_IQ4_NL stands for all that look codes up. */
 
@@ -111,8 +113,16 @@ INLINE void tile_blocks(float *y, size_t y_stride, int n_cols, const struct b_fr
                 for (size_t line = 0; line < share; line += 64)
                     fetch(from->panels[p] + ahead + (size_t)u * share + line, once);
             }
-            b_unit(sum, from, at + (size_t)(own.head + u * block_unit_bytes(f)), u, x, table, rows,
-                   panels, kind);
+            const size_t unit = at + (size_t)(own.head + u * block_unit_bytes(f));
+#ifdef B_UNIT_ROWS
+            if (rows > 1) {
+#pragma GCC unroll 4
+                for (int p = 0; p < panels; p++)
+                    B_UNIT_ROWS(sum, p, from->panels[p] + unit, x, u * f.unit % GROUP / 16, table,
+                                rows, kind);
+            } else
+#endif
+                b_unit(sum, from, unit, u, x, table, rows, panels, kind);
 #pragma GCC unroll 4
             for (int p = 0; p < panels; p++) {
                 const uint8_t *head = from->panels[p] + at;

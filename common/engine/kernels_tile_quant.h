@@ -18,11 +18,90 @@ enum {
     Q_STEP_BYTES = 4 * PANEL_ROWS,
 };
 
+/* Sets that take activations of 16 bits as two bytes go over a group's weights once for each
+ * (Q_PASSES); step is the pass then, of which Q_DOT is told, and q_next(sum, begin) is what the
+ * sums of the first are to the second. Those with products of bytes have loops for narrow
+ * activations too (Q_NARROW). */
+#ifndef Q_PASSES
+#define Q_PASSES(w)               1
+#define Q_NARROW                  0
+#define Q_DOT(acc, q, x, step, w) q_dot(acc, q, x, w)
+#define q_next(sum, begin)        (sum)
+#endif
+
+/* A pass over a group's weights. x, panel: at that group; ahead: bytes by which they are fetched.
+ */
+INLINE void q_pass(ints sum[TILE_ROWS][4], const uint8_t *x, const uint8_t *panel,
+                   size_t panel_stride, size_t ahead, int rows, int panels, bool once, int pass,
+                   enum dtype w) {
+    const int fours = w == DTYPE_INT4 ? GROUP / 8 : GROUP / 4,
+              steps = w == DTYPE_INT8_NARROW || Q_PASSES(w) > 1 ? 1 : 2;
+    const uint8_t *xq = x + 8 * rows;
+#pragma GCC unroll 1
+    for (int j = 0; j < fours; j++) {
+#pragma GCC unroll 4
+        for (int p = 0; pass == 0 && p < panels; p++)
+            fetch(panel + (size_t)p * panel_stride + ahead + Q_STEP_BYTES * j, once);
+#pragma GCC unroll 2
+        for (int s = 0; s < steps; s++) {
+            const int step = s + pass,
+                      at = w == DTYPE_INT4 ? j + 4 * s : steps * j + s + fours * pass;
+            const uint8_t *from = panel + Q_STEP_BYTES * j;
+            if (rows == 1) { /* each panel is used once: none has to wait in a register */
+                const quant_x v = q_x(xq + 4 * at);
+#pragma GCC unroll 4
+                for (int p = 0; p < panels; p++)
+                    sum[0][p] = Q_DOT(
+                        sum[0][p], q_load(from + (size_t)p * panel_stride + Q_SCALE_BYTES, step, w),
+                        v, step, w);
+                continue;
+            }
+            ints q[4];
+            /* Registers are short: each step loads anew rather than keep what the other had. */
+            __asm__("" : "+r"(from));
+#pragma GCC unroll 4
+            for (int p = 0; p < panels; p++)
+                q[p] = q_load(from + (size_t)p * panel_stride + Q_SCALE_BYTES, step, w);
+#pragma GCC unroll 6
+            for (int r = 0; r < rows; r++) {
+                quant_x v = q_x(xq + 4 * (at * rows + r));
+#pragma GCC unroll 4
+                for (int p = 0; p < panels; p++) sum[r][p] = Q_DOT(sum[r][p], q[p], v, step, w);
+            }
+        }
+    }
+}
+
+/* The sums of a group. */
+INLINE void q_group(ints sum[TILE_ROWS][4], const uint8_t *x, const uint8_t *panel,
+                    size_t panel_stride, size_t ahead, int rows, int panels, bool once,
+                    enum dtype w) {
+    const int32_t *x_sum = (const int32_t *)(const void *)x + rows;
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++) {
+#pragma GCC unroll 4
+        for (int p = 0; p < panels; p++) sum[r][p] = q_begin(x_sum[r], w);
+    }
+    q_pass(sum, x, panel, panel_stride, ahead, rows, panels, once, 0, w);
+    if (Q_PASSES(w) == 1) return;
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++) {
+#pragma GCC unroll 4
+        for (int p = 0; p < panels; p++) sum[r][p] = q_next(sum[r][p], x_sum[r]);
+    }
+    q_pass(sum, x, panel, panel_stride, ahead, rows, panels, once, 1, w);
+}
+/* MMLA, optional: a file that has Q_GROUP in its place, and B_UNIT_ROWS (kernels_tile_blocks.h). */
+#ifdef MMLA
+#include MMLA
+#else
+#define Q_GROUP q_group
+#endif
+
 /* acc: f32 [rows][acc_stride], whole panels. x, w: at the first of n_groups groups. */
 INLINE void tile_quant(float *acc, size_t acc_stride, const uint8_t *x, const uint8_t *panel,
                        size_t panel_stride, int n_groups, int rows, int panels, bool once,
                        enum dtype w) {
-    const int fours = w == DTYPE_INT4 ? GROUP / 8 : GROUP / 4;
     /* A single row takes all of k, and these panels are short: behind the last bytes of each come
      * the first of the next tile's, as far away as the tile is wide. */
     const size_t near = ahead_bytes(rows, panels, once),
@@ -30,48 +109,9 @@ INLINE void tile_quant(float *acc, size_t acc_stride, const uint8_t *x, const ui
     const int near_groups = n_groups - (int)(near / group_bytes(w));
     for (int g = 0; g < n_groups;
          g++, panel += group_bytes(w), x += quant_x_bytes(w) * (size_t)rows) {
-        const size_t ahead = g < near_groups ? near : far;
         const float *x_scale = (const float *)(const void *)x;
-        const int32_t *x_sum = (const int32_t *)(const void *)x + rows;
-        const uint8_t *xq = x + 8 * rows;
         ints sum[TILE_ROWS][4];
-#pragma GCC unroll 6
-        for (int r = 0; r < rows; r++) {
-#pragma GCC unroll 4
-            for (int p = 0; p < panels; p++) sum[r][p] = q_begin(x_sum[r], w);
-        }
-#pragma GCC unroll 1
-        for (int j = 0; j < fours; j++) {
-#pragma GCC unroll 4
-            for (int p = 0; p < panels; p++)
-                fetch(panel + (size_t)p * panel_stride + ahead + Q_STEP_BYTES * j, once);
-#pragma GCC unroll 2
-            for (int step = 0; step < 2; step++) {
-                const int at = w == DTYPE_INT4 ? j + 4 * step : 2 * j + step;
-                const uint8_t *from = panel + Q_STEP_BYTES * j;
-                if (rows == 1) { /* each panel is used once: none has to wait in a register */
-                    const quant_x v = q_x(xq + 4 * at);
-#pragma GCC unroll 4
-                    for (int p = 0; p < panels; p++)
-                        sum[0][p] = q_dot(
-                            sum[0][p],
-                            q_load(from + (size_t)p * panel_stride + Q_SCALE_BYTES, step, w), v, w);
-                    continue;
-                }
-                ints q[4];
-                /* Registers are short: each step loads anew rather than keep what the other had. */
-                __asm__("" : "+r"(from));
-#pragma GCC unroll 4
-                for (int p = 0; p < panels; p++)
-                    q[p] = q_load(from + (size_t)p * panel_stride + Q_SCALE_BYTES, step, w);
-#pragma GCC unroll 6
-                for (int r = 0; r < rows; r++) {
-                    quant_x v = q_x(xq + 4 * (at * rows + r));
-#pragma GCC unroll 4
-                    for (int p = 0; p < panels; p++) sum[r][p] = q_dot(sum[r][p], q[p], v, w);
-                }
-            }
-        }
+        Q_GROUP(sum, x, panel, panel_stride, g < near_groups ? near : far, rows, panels, once, w);
 #pragma GCC unroll 4
         for (int p = 0; p < panels; p++) {
             lanes w_scale =
@@ -89,6 +129,9 @@ INLINE void tile_quant(float *acc, size_t acc_stride, const uint8_t *x, const ui
 #define Q_TILE_LOOP(R, P, ONCE)                                                                    \
     if (w == DTYPE_INT8)                                                                           \
         tile_quant(acc, acc_stride, x, panel, panel_stride, n_groups, R, P, ONCE, DTYPE_INT8);     \
+    else if (Q_NARROW && w == DTYPE_INT8_NARROW)                                                   \
+        tile_quant(acc, acc_stride, x, panel, panel_stride, n_groups, R, P, ONCE,                  \
+                   DTYPE_INT8_NARROW);                                                             \
     else                                                                                           \
         tile_quant(acc, acc_stride, x, panel, panel_stride, n_groups, R, P, ONCE, DTYPE_INT4)
 

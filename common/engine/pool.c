@@ -56,6 +56,8 @@ struct pool {
 static void pause_cpu(void) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
 #endif
 }
 

@@ -302,6 +302,7 @@ static void choose_types(struct loader *l) {
                        : each                  ? dtype_of_gguf(s)
                        : s->kind == SLOT_VOCAB ? dtype_of_vocab(l, s)
                                                : l->w->dtype;
+        if (s->dtype == DTYPE_BF16) l->w->some_bf16 = true;
     }
     if (each) l->w->dtype = most_of_layers(l);
 }

@@ -70,6 +70,7 @@ struct weights {
     /* Of the layers' matrices; those over the vocabulary may have another (weights.c,
      * choose_types()). Of a GGUF file whose types stay: the one of most bytes of its layers. */
     enum dtype dtype;
+    bool some_bf16;            /* matrices of bf16 among them */
     char file_type[16];        /* of the embedding matrix in the file */
     struct matrix embed, head; /* head == embed when tied; no panels: there is none */
     struct matrix positions;   /* f32 [n_positions][hidden]; no panels: RoPE or none */

@@ -144,8 +144,11 @@ static const struct conf_key keys[] = {
     BOOL(allow_mixed_weight_dtype, X "allowMixedWeightDtype", "false",
          "links with peers of the same model whose weights have another type or other values, if "
          "they allow it too"),
-    WORD(kernels, X "kernels", "auto|ref|avx2|avx512|avx512vnni|avx512bf16|amx|openblas", "auto",
-         "instruction set of the kernels; auto asks the CPU"),
+    WORD(kernels, X "kernels",
+         "auto|ref|avx2|avx512|avx512vnni|avx512bf16|amx|neon|neondot|neoni8mm|neonbf16|openblas",
+         "auto", "instruction set of the kernels; auto asks the CPU"),
+    BOOL(allow_mixed_isa, X "allowMixedIsa", "false",
+         "links with peers whose kernels compute other bits (see kernels), if they allow it too"),
     INT(compute_threads, X "computeThreads", 0, 1024, "0", "threads that compute; 0: one a core"),
     INT(kv_cache_mib, X "kvCacheMiB", 0, 16777216, "0",
         "MiB of the KV pool; 0: npuMemSize decides"),

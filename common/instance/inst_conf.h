@@ -86,7 +86,7 @@ struct inst_conf {
     int64_t max_loras, max_lora_rank, prompt_lookup_tokens;
     bool lora_legacy_status;
     char lora_modules[CONF_LORAS_MAX][CONF_LORA_BYTES]; /* "name=path"; "": unused */
-    bool allow_mixed_weight_dtype;
+    bool allow_mixed_weight_dtype, allow_mixed_isa;
     bool pin_threads, allow_insecure, tls_verify_host, prefix_cache, strict_ranges, token_id_scalar,
         tgi_legacy_space, vllm_legacy_space, benchmark_info, open_ai_id_prefix, pd_refusals;
     int64_t sse_keep_alive_s;

@@ -19,7 +19,7 @@ import make_model  # noqa: E402
 import reference  # noqa: E402
 
 LOGITS = os.path.join(ROOT, os.environ.get("BUILD", "build"), "tests", "oracle", "logits")
-KERNELS = ["ref", "avx2", "avx512", "avx512vnni", "avx512bf16", "amx", "openblas"]
+KERNELS = ["ref", "avx2", "avx512", "avx512vnni", "avx512bf16", "amx", "neon", "neondot", "neoni8mm", "neonbf16", "openblas"]
 TOLERANCE = 1e-4  # of the largest logit, f32 weights and KV
 PROMPT = 70
 NEW = 64
@@ -99,7 +99,7 @@ def test_bits_do_not_depend_on_chunks_blocks_or_threads(case, weights, kv):
         assert again == tokens
 
 
-@pytest.mark.parametrize("kernels", ["avx2", "avx512"])
+@pytest.mark.parametrize("kernels", ["avx2", "avx512", "neon", "neondot", "neoni8mm"])
 @pytest.mark.parametrize("weights", ["f32", "bf16"])
 def test_own_sets_agree_bit_for_bit(case, kernels, weights):
     want, _, _ = run(case.folder, case.ids, kernels="ref", weights=weights, kv=weights)

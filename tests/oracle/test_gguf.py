@@ -47,7 +47,7 @@ def test_every_block_type_is_read_as_numpy_reads_it(tmp_path, kind):
 
 # What a file's types are kept as when nobody asks for another.
 OWN = {"Q4_K": "q4_k", "Q5_K": "q5_k", "Q6_K": "q6_k", "Q3_K": "q6_k", "IQ4_NL": "iq4_nl", "IQ4_XS": "iq4_xs", "MXFP4": "mxfp4"}
-SETS = ["ref", "avx2", "avx512", "avx512vnni", "avx512bf16", "amx"]
+SETS = ["ref", "avx2", "avx512", "avx512vnni", "avx512bf16", "amx", "neon", "neondot", "neoni8mm", "neonbf16"]
 
 
 class Rounded:

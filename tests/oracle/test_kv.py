@@ -50,7 +50,7 @@ def test_logits_are_those_of_the_format(model):
 def test_bits_do_not_depend_on_sets_chunks_blocks_or_threads(model, weights):
     folder, _, _, ids = model
     base, tokens, _ = run(folder, ids, 16, weights=weights, kv="int8", kernels="ref", chunk=1, block=1, threads=1)
-    for kernels in ("ref", "avx2", "avx512", "avx512vnni"):
+    for kernels in ("ref", "avx2", "avx512", "avx512vnni", "neon", "neondot", "neoni8mm"):
         for chunk, block, threads in ((70, 16, 1), (7, 3, 2), (16, 128, 4)):
             try:
                 got, again, _ = run(folder, ids, 16, weights=weights, kv="int8", kernels=kernels, chunk=chunk, block=block, threads=threads)

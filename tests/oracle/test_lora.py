@@ -94,7 +94,7 @@ def test_bits_do_not_depend_on_chunks_or_threads(case, weights):
         assert again == tokens
 
 
-@pytest.mark.parametrize("kernels", ["avx2", "avx512"])
+@pytest.mark.parametrize("kernels", ["avx2", "avx512", "neon", "neondot", "neoni8mm"])
 def test_own_sets_agree_bit_for_bit(case, kernels):
     want, _, _ = run(case.folder, case.ids, kernels="ref", adapter=case.adapter)
     got, _, _ = run(case.folder, case.ids, kernels=kernels, adapter=case.adapter)

@@ -17,3 +17,15 @@ bool cpu_has_avx512bf16(void) {
 bool cpu_has_amx(void) {
     return cpu_has_avx2();
 }
+bool cpu_has_neon(void) {
+    return false;
+}
+bool cpu_has_neondot(void) {
+    return false;
+}
+bool cpu_has_neoni8mm(void) {
+    return false;
+}
+bool cpu_has_neonbf16(void) {
+    return false;
+}

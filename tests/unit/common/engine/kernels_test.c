@@ -1,8 +1,8 @@
 /* Goal: every kernel set computes what kernels.h says, and the same bits whatever the rows beside a
- * row. Method: random inputs over awkward shapes. Sets that promise so ("avx2", "avx512") must
- * equal the plain C set bit for bit; "avx512bf16", "amx" and "openblas" within a bound on the
- * rounding of the sum. Then each row of a large product, softmax or score block is computed alone
- * and compared bit for bit. */
+ * row. Method: random inputs over awkward shapes. Sets that promise so (kernels_arithmetic())
+ * must equal the plain C set bit for bit; "avx512bf16", "neonbf16", "amx" and "openblas" within a
+ * bound on the rounding of the sum. Then each row of a large product, softmax or score block is
+ * computed alone and compared bit for bit. */
 #include "tests/unit/common/engine/kernels_rig.h"
 
 static bool same_bits(const float *a, const float *b, size_t n) {
@@ -11,8 +11,7 @@ static bool same_bits(const float *a, const float *b, size_t n) {
 
 /* The sets that promise the bits of "ref". */
 static bool exact(const struct kernels *k, enum dtype w) {
-    return strcmp(k->name, "openblas") != 0 &&
-           ((strcmp(k->name, "avx512bf16") != 0 && strcmp(k->name, "amx") != 0) || w == DTYPE_F32);
+    return strcmp(kernels_arithmetic(k, w == DTYPE_BF16, DTYPE_F32), "common") == 0;
 }
 
 /* y = x W^T by one set, columns in items of `item` panels. */
