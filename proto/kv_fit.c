@@ -10,7 +10,7 @@ struct fact {
     const char *what;
     enum kv_link_code code; /* where it differs */
     enum fact_kind kind;
-    size_t at;   /* of the member: uint32_t, char [KV_DTYPE_BYTES], uint8_t [KV_HASH_BYTES] */
+    size_t at;   /* of the member: uint32_t, char [] with a 0, uint8_t [KV_HASH_BYTES] */
     uint8_t may; /* enum kv_may_differ; 0: never */
 };
 
@@ -25,6 +25,7 @@ static const struct fact facts[] = {
     {"block tokens", KV_LINK_BLOCK, FACT_NUMBER, AT(block_tokens), 0},
     {"KV dtype", KV_LINK_DTYPE, FACT_NAME, AT(kv_dtype), 0},
     {"weight dtype", KV_LINK_DTYPE, FACT_NAME, AT(weight_dtype), KV_MAY_WEIGHTS},
+    {"arithmetic", KV_LINK_ARITHMETIC, FACT_NAME, AT(arithmetic), KV_MAY_ARITHMETIC},
     {"tokenizer hash", KV_LINK_TOKENIZER, FACT_HASH, AT(tokenizer_hash), 0},
 };
 
@@ -33,6 +34,7 @@ static const struct {
     const char *key;
 } keys[] = {
     {KV_MAY_WEIGHTS, "allowMixedWeightDtype"},
+    {KV_MAY_ARITHMETIC, "allowMixedIsa"},
 };
 
 static bool same(const struct fact *f, const uint8_t *a, const uint8_t *b) {

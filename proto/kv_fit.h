@@ -8,7 +8,8 @@
 /* Bits of kv_hello.may_differ, each set by a key of the configuration. KV and ids of such a pair
  * still mean the same; what a request gets is no longer what one instance alone would give it. */
 enum kv_may_differ {
-    KV_MAY_WEIGHTS = 1, /* allowMixedWeightDtype: type and values of the weights */
+    KV_MAY_WEIGHTS = 1,    /* allowMixedWeightDtype: type and values of the weights */
+    KV_MAY_ARITHMETIC = 2, /* allowMixedIsa: the bits of the kernels */
 };
 
 /* KV_LINK_OK: they fit, and text has what differs with leave of both ("": nothing). Otherwise the

@@ -58,6 +58,7 @@ static const char *const code_texts[KV_LINK_CODE_COUNT] = {
     [KV_LINK_DAMAGED] = "frames lost or damaged",
     [KV_LINK_SEAL] = "one side seals the link, the other does not",
     [KV_LINK_TLS] = "TLS handshake failed",
+    [KV_LINK_ARITHMETIC] = "arithmetic of the kernels differs",
 };
 
 const char *kv_link_code_text(enum kv_link_code c) {
@@ -249,6 +250,7 @@ void kv_hello_pack(struct wr *w, const struct kv_hello *m) {
     wr_u32(w, m->n_shards);
     wr_cstr(w, m->kv_dtype);
     wr_cstr(w, m->weight_dtype);
+    wr_cstr(w, m->arithmetic);
     wr_u64(w, m->boot);
     wr_u64(w, m->ticket);
     wr_u64(w, m->window_bytes);
@@ -269,6 +271,7 @@ enum err kv_hello_unpack(struct rd *r, struct kv_hello *m) {
     rd_u32(r, &m->n_shards);
     rd_cstr(r, m->kv_dtype, sizeof(m->kv_dtype));
     rd_cstr(r, m->weight_dtype, sizeof(m->weight_dtype));
+    rd_cstr(r, m->arithmetic, sizeof(m->arithmetic));
     rd_u64(r, &m->boot);
     rd_u64(r, &m->ticket);
     rd_u64(r, &m->window_bytes);

@@ -32,6 +32,7 @@ enum {
     KV_TLS_BYTES_MAX = 65536, /* of one flight of the handshake */
     KV_PROBE_BYTES_MAX = 1 << 20,
     KV_DTYPE_BYTES = 8, /* room for the name of a type */
+    KV_ARITHMETIC_BYTES = 16, /* room for the name of an arithmetic */
     KV_HASH_BYTES = 32,
     KV_MESSAGE_BYTES_MAX = KV_HEAD_BYTES + KV_FRAME_BYTES_MAX + KV_SEAL_BYTES,
 };
@@ -81,6 +82,7 @@ enum kv_link_code {
     KV_LINK_DAMAGED = 12, /* frames lost, damaged or not authentic */
     KV_LINK_SEAL = 13,    /* one side seals the link, the other does not */
     KV_LINK_TLS = 14,     /* the TLS handshake failed */
+    KV_LINK_ARITHMETIC = 15,
     KV_LINK_CODE_COUNT
 };
 const char *kv_link_code_text(enum kv_link_code c);
@@ -144,6 +146,8 @@ struct kv_hello {
     uint32_t n_layers, n_kv_heads, head_dim, block_tokens, n_shards;
     /* Names of types; the weights' too, for with others the same request gets other tokens. */
     char kv_dtype[KV_DTYPE_BYTES], weight_dtype[KV_DTYPE_BYTES];
+    /* Kernels of the same name compute the same bits (kernels_arithmetic()). */
+    char arithmetic[KV_ARITHMETIC_BYTES];
     uint64_t boot; /* epoch of the process */
     uint64_t ticket;
     uint64_t window_bytes; /* bytes of KV_DATA the sender lets come unacknowledged */

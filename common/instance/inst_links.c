@@ -26,7 +26,9 @@ enum err inst_links_open(struct instance *in, struct errbuf *eb) {
     kv_plane_opts_default(&o);
     kv_plane_opts_of_engine(&o, worker_engine(in->worker));
     memcpy(o.tokenizer_hash, tokenizer_hash(in->tokenizer), sizeof(o.tokenizer_hash));
-    if (c->allow_mixed_weight_dtype) o.may_differ |= KV_MAY_WEIGHTS;
+    /* Where answers differ by the weights anyway, the kernels need not agree. */
+    if (c->allow_mixed_weight_dtype) o.may_differ |= KV_MAY_WEIGHTS | KV_MAY_ARITHMETIC;
+    if (c->allow_mixed_isa) o.may_differ |= KV_MAY_ARITHMETIC;
     o.loop = in->loop;
     o.bind_ip = c->ip;
     o.port = (uint16_t)c->inter_comm_port;

@@ -63,7 +63,7 @@ enum err kv_tx_lend(struct kv_tx *tx, const int32_t *table, int n_table,
     memcpy(tx->lent_table, table, n * sizeof(*table));
     tx->n_lent = n;
     tx->cb = (struct kv_tx_opts){.n_blocks = n, .on_end = on_end, .arg = arg};
-    atomic_store_explicit(&tx->table, tx->lent_table, memory_order_relaxed);
+    atomic_store_explicit(&tx->table, tx->lent_table, memory_order_release);
     for (uint32_t i = 0; i < tx->kp->o.n_layers; i++)
         atomic_store_explicit(&tx->ready[i], n, memory_order_release);
     tx->offer_cmd = (struct kv_cmd){.kind = KV_CMD_TX_LEND, .tx = tx};

@@ -57,6 +57,8 @@ static void my_hello(const struct kv_plane *kp, uint64_t ticket, struct kv_hello
     };
     snprintf(h->kv_dtype, sizeof(h->kv_dtype), "%s", dtype_name(kp->o.kv_dtype));
     snprintf(h->weight_dtype, sizeof(h->weight_dtype), "%s", dtype_name(kp->o.weight_dtype));
+    snprintf(h->arithmetic, sizeof(h->arithmetic), "%s",
+             kp->o.arithmetic != NULL ? kp->o.arithmetic : "");
     memcpy(h->conf_hash, kp->o.conf_hash, sizeof(h->conf_hash));
     memcpy(h->model_hash, kp->o.model_hash, sizeof(h->model_hash));
     memcpy(h->tokenizer_hash, kp->o.tokenizer_hash, sizeof(h->tokenizer_hash));
@@ -75,7 +77,7 @@ static void tell(struct kv_plane *kp, struct kv_link *l, bool up, const char *co
 
 bool kv_link_is_hard(unsigned code) {
     return (code >= KV_LINK_VERSION && code <= KV_LINK_TOKENIZER) || code == KV_LINK_SEAL ||
-           code == KV_LINK_TLS;
+           code == KV_LINK_TLS || code == KV_LINK_ARITHMETIC;
 }
 
 static void drop_attempt(struct kv_plane *kp, struct kv_link *l) {

@@ -56,6 +56,7 @@ void kv_plane_opts_of_engine(struct kv_plane_opts *o, const struct engine *e) {
     o->head_dim = (uint32_t)m->head_dim;
     o->kv_dtype = m->kv_dtype;
     o->weight_dtype = m->weight_dtype;
+    o->arithmetic = m->arithmetic;
     o->block_tokens = (uint32_t)engine_block_tokens(e);
     o->block = engine_block;
     o->block_bytes = engine_kv_block_bytes(e);
@@ -388,7 +389,7 @@ void kv_tx_ready(struct kv_tx *tx, const int32_t *table, int layer, int first, i
     if (layer < 0 || (uint32_t)layer >= tx->kp->o.n_layers) return;
     if (end > tx->n_blocks)
         end = tx->n_blocks; /* room for tokens to come is not part of the hand-over */
-    atomic_store_explicit(&tx->table, table, memory_order_relaxed);
+    atomic_store_explicit(&tx->table, table, memory_order_release);
     if (atomic_load_explicit(&tx->ready[layer], memory_order_relaxed) >= end) return;
     atomic_store_explicit(&tx->ready[layer], end, memory_order_release);
     kv_poke(tx->kp);

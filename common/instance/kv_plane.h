@@ -36,7 +36,8 @@ struct kv_plane_opts {
     uint8_t conf_hash[KV_HASH_BYTES], model_hash[KV_HASH_BYTES], tokenizer_hash[KV_HASH_BYTES];
     uint32_t n_layers, n_kv_heads, head_dim, block_tokens;
     enum dtype kv_dtype, weight_dtype;
-    uint8_t may_differ; /* but for these: bits of enum kv_may_differ */
+    const char *arithmetic; /* of the kernels, static; NULL: "" */
+    uint8_t may_differ;     /* but for these: bits of enum kv_may_differ */
 
     /* Where the blocks are: one layer of one block, block_bytes long. Any thread. */
     uint8_t *(*block)(const void *memory, int layer, int32_t block);

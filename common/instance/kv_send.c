@@ -442,7 +442,7 @@ static void note_inflight(struct kv_plane *kp, const struct kv_link *l) {
 
 static const uint8_t *block_of(const struct kv_plane *kp, const struct kv_tx *tx,
                                const struct kv_range *g, uint32_t i) {
-    const int32_t *table = atomic_load_explicit(&tx->table, memory_order_relaxed);
+    const int32_t *table = atomic_load_explicit(&tx->table, memory_order_acquire);
     return kp->o.block(kp->o.memory, (int)g->layer, table[g->first + i]);
 }
 

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "proto/kv_fit.h"
@@ -24,6 +25,7 @@ static struct kv_hello hello(uint32_t id, enum inst_role role) {
         .n_shards = 1,
         .kv_dtype = "bf16",
         .weight_dtype = "int8",
+        .arithmetic = "common",
         .boot = id, /* and these three may be anything */
         .ticket = id,
         .window_bytes = id,
@@ -45,7 +47,7 @@ static void each_difference_has_its_code_and_both_values(void **state) {
         struct kv_hello h;
         enum kv_link_code code;
         const char *text;
-    } cases[12];
+    } cases[13];
     const size_t n = sizeof(cases) / sizeof(cases[0]);
     for (size_t i = 0; i < n; i++) cases[i].h = d;
     cases[0].h.protocol = KV_VERSION + 1, cases[0].code = KV_LINK_VERSION,
@@ -78,14 +80,18 @@ static void each_difference_has_its_code_and_both_values(void **state) {
     cases[11].h.tokenizer_hash[0] = 1, cases[11].code = KV_LINK_TOKENIZER,
     cases[11].text =
         "tokenizer hash: instance 11 has 5a5a5a5a5a5a5a5a, instance 21 has 015a5a5a5a5a5a5a";
+    strcpy(cases[12].h.arithmetic, "neonbf16"),
+        cases[12].code = KV_LINK_ARITHMETIC,
+        cases[12].text = "arithmetic: instance 11 has common, instance 21 has neonbf16; "
+                         "allowMixedIsa is off in both";
     for (size_t i = 0; i < n; i++) {
         assert_int_equal(kv_fit(&p, &cases[i].h, text), cases[i].code);
         assert_string_equal(text, cases[i].text);
-        /* whatever is allowed, only weights may differ */
+        /* whatever is allowed, only weights and arithmetic may differ */
         struct kv_hello free_p = p, free_d = cases[i].h;
         free_p.may_differ = free_d.may_differ = 0xff;
-        const bool weights = i == 2 || i == 9;
-        assert_int_equal(kv_fit(&free_p, &free_d, text), weights ? KV_LINK_OK : cases[i].code);
+        const bool may = i == 2 || i == 9 || i == 12;
+        assert_int_equal(kv_fit(&free_p, &free_d, text), may ? KV_LINK_OK : cases[i].code);
         const size_t told = strcspn(cases[i].text, ";");
         assert_memory_equal(text, cases[i].text, told);
         assert_int_equal(text[told], 0);
@@ -125,23 +131,56 @@ static void weights_differ_where_both_allow_it(void **state) {
     }
 }
 
-/* The longest that can be said fits: ids of ten digits, all that may differ. */
+/* Each key allows its own alone. */
+static void arithmetic_differs_where_both_allow_it(void **state) {
+    (void)state;
+    char text[KV_TEXT_BYTES_MAX + 1];
+    static const struct {
+        uint8_t p, d;
+        const char *said; /* NULL: they link */
+    } cases[] = {
+        {0, 0, "both"},
+        {KV_MAY_ARITHMETIC, 0, "instance 21"},
+        {0, KV_MAY_ARITHMETIC, "instance 11"},
+        {KV_MAY_WEIGHTS, KV_MAY_WEIGHTS, "both"},
+        {KV_MAY_ARITHMETIC, KV_MAY_ARITHMETIC, NULL},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct kv_hello p = hello(11, ROLE_PREFILL), d = hello(21, ROLE_DECODE);
+        strcpy(p.arithmetic, "avx512bf16");
+        p.may_differ = cases[i].p;
+        d.may_differ = cases[i].d;
+        const bool links = cases[i].said == NULL;
+        char want[KV_TEXT_BYTES_MAX + 1];
+        snprintf(want, sizeof(want),
+                 "arithmetic: instance 11 has avx512bf16, instance 21 has common%s%s",
+                 links ? "" : "; allowMixedIsa is off in ", links ? "" : cases[i].said);
+        assert_int_equal(kv_fit(&p, &d, text), links ? KV_LINK_OK : KV_LINK_ARITHMETIC);
+        assert_string_equal(text, want);
+    }
+}
+
+/* The longest that can be said fits: ids of ten digits, all that may differ, the
+ * longest names that there are. */
 static void the_longest_text_is_whole(void **state) {
     (void)state;
     char text[KV_TEXT_BYTES_MAX + 1];
     struct kv_hello p = hello(UINT32_MAX, ROLE_FLEX), d = hello(UINT32_MAX - 1, ROLE_FLEX);
     p.may_differ = d.may_differ = 0xff;
     memset(p.model_hash, 1, sizeof(p.model_hash));
-    memset(p.weight_dtype, 'w', KV_DTYPE_BYTES - 1);
-    memset(d.weight_dtype, 'v', KV_DTYPE_BYTES - 1);
+    strcpy(p.weight_dtype, "iq4_nl");
+    strcpy(d.weight_dtype, "iq4_xs");
+    strcpy(p.arithmetic, "avx512bf16");
+    strcpy(d.arithmetic, "neonbf16");
     assert_int_equal(kv_fit(&p, &d, text), KV_LINK_OK);
-    assert_string_equal(text + strlen(text) - 7, "vvvvvvv");
+    assert_string_equal(text + strlen(text) - 8, "neonbf16");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_difference_has_its_code_and_both_values),
         cmocka_unit_test(weights_differ_where_both_allow_it),
+        cmocka_unit_test(arithmetic_differs_where_both_allow_it),
         cmocka_unit_test(the_longest_text_is_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -36,6 +36,7 @@ static struct kv_hello hello(void) {
         .n_shards = 1,
         .kv_dtype = "bf16",
         .weight_dtype = "int8",
+        .arithmetic = "common",
         .may_differ = 1,
         .boot = 0x1122334455667788u,
         .ticket = 99,

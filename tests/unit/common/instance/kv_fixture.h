@@ -461,6 +461,8 @@ static struct kv_hello UNUSED raw_hello(const struct side *like, enum inst_role 
     };
     snprintf(h.kv_dtype, sizeof(h.kv_dtype), "%s", dtype_name(like->o.kv_dtype));
     snprintf(h.weight_dtype, sizeof(h.weight_dtype), "%s", dtype_name(like->o.weight_dtype));
+    snprintf(h.arithmetic, sizeof(h.arithmetic), "%s",
+             like->o.arithmetic != NULL ? like->o.arithmetic : "");
     memcpy(h.conf_hash, like->o.conf_hash, 32);
     memcpy(h.model_hash, like->o.model_hash, 32);
     memcpy(h.tokenizer_hash, like->o.tokenizer_hash, 32);
