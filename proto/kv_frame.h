@@ -31,7 +31,7 @@ enum {
     KV_WANTED_MAX = 16384,    /* requests named in one heartbeat */
     KV_TLS_BYTES_MAX = 65536, /* of one flight of the handshake */
     KV_PROBE_BYTES_MAX = 1 << 20,
-    KV_DTYPE_BYTES = 8, /* room for the name of a type */
+    KV_DTYPE_BYTES = 8,       /* room for the name of a type */
     KV_ARITHMETIC_BYTES = 16, /* room for the name of an arithmetic */
     KV_HASH_BYTES = 32,
     KV_MESSAGE_BYTES_MAX = KV_HEAD_BYTES + KV_FRAME_BYTES_MAX + KV_SEAL_BYTES,

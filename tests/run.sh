@@ -13,8 +13,8 @@ export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1:abort_on_error=0}"
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 export TSAN_OPTIONS="${TSAN_OPTIONS:-suppressions=$PWD/tests/tsan.supp:halt_on_error=0:second_deadlock_stack=1:die_after_fork=0}"
 jobs=$(nproc)
-case $build in # a sanitizer takes up to twenty times as long, all of it in computing
-*san) limit=1200 programs_at_once=$((jobs + 1)) clusters_at_once=$jobs part_limit=14400 ;;
+case $build in # a sanitizer, and an emulator, takes up to twenty times as long, all of it in computing
+*san | *arm-run) limit=1200 programs_at_once=$((jobs + 1)) clusters_at_once=$jobs part_limit=14400 ;;
 *) limit=300 programs_at_once=$((jobs * 2)) clusters_at_once=$((jobs + 1)) part_limit=1500 ;;
 esac
 [ "${ABUSE_SLOW:-}${CHAOS_SLOW:-}" = "" ] || part_limit=14400 # tests of minutes have limits of their own (slow_tests.py)
