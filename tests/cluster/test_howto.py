@@ -1,5 +1,7 @@
 """Goal: whoever types what the tutorial and the how-to pages say, line by line, sees what they say.
-Method: doc_run.py runs each page in a shell of its own, on real daemons. Blocks that are not run give a reason, and are few."""
+Method: doc_run.py runs each page in a shell of its own, on real daemons, three pages at a time since they mostly wait. Blocks that are not run give a
+reason, and are few."""
+import concurrent.futures
 import glob
 import os
 
@@ -11,9 +13,18 @@ PAGES = ["tutorial.md"] + sorted(os.path.relpath(p, os.path.join(ROOT, "docs")) 
 NOT_RUN = 3  # blocks of all pages together
 
 
+@pytest.fixture(scope="module")
+def reading(request, tmp_path_factory):
+    """{page: future} of the pages whose tests are asked for."""
+    wanted = [i.callspec.params["page"] for i in request.session.items if i.fspath == request.fspath and hasattr(i, "callspec")]
+    readers = {page: Reader(page, str(tmp_path_factory.mktemp("page"))) for page in wanted}
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        yield {page: pool.submit(reader.run) for page, reader in readers.items()}
+
+
 @pytest.mark.parametrize("page", PAGES)
-def test_the_commands_of_a_page_work(page, tmp_path):
-    Reader(page, str(tmp_path)).run()
+def test_the_commands_of_a_page_work(reading, page):
+    reading[page].result()
 
 
 def test_few_blocks_are_not_run():
