@@ -27,7 +27,7 @@ REPLAY   := tools/replay_record tools/replay_run tools/replay_compare tools/repl
 # what baton-bench is made of, beside its main
 LOAD     := tools/load/load_hist tools/load/load_source tools/load/load_text tools/load/load_sse tools/load/load_answer tools/load/load_run tools/load/load_report tools/load/load_html
 # what simulate is made of, and batonctl for advise; below it the load, and the coordinator's planner and router
-SIM_OF   := tools/load/load_source tools/load/load_hist coordinator/plan coordinator/digs coordinator/role_needs coordinator/schedule coordinator/route
+SIM_OF   := tools/load/load_source tools/load/load_hist coordinator/forecast coordinator/plan coordinator/digs coordinator/role_needs coordinator/schedule coordinator/route
 SIM      := tools/sim/sim_abilities tools/sim/sim_run tools/sim/sim_report
 
 # ---- unit tests: tests/unit/<path>_test.c, linked with its own floor and the floors below

@@ -406,16 +406,6 @@ static double n_before(const struct relay *r) {
     return n > 1 ? n - 1 : 0;
 }
 
-/* The step of the best batch that takes one more. */
-static void look_at_batches(struct forecast_facts *f, const struct view_list *d) {
-    for (size_t i = 0; i < d->n; i++) {
-        const struct inst_view *v = &d->views[i];
-        if (!v->open) continue;
-        f->idle = f->idle || v->n_decoding == 0;
-        if (f->step_s <= 0 || v->step_s < f->step_s) f->step_s = v->step_s;
-    }
-}
-
 static void look_ahead(struct relay *r, struct forecast *out, const struct forecast_targets *t,
                        struct pass *ps) {
     struct relay_set *s = r->set;
@@ -425,11 +415,7 @@ static void look_ahead(struct relay *r, struct forecast *out, const struct forec
     schedule_count_links(p->views, p->n, d->views, d->n);
     r->demand = demand_of(r, ps);
     measure_all(r, p, d);
-    f.pair_s = route_first_token_s(&s->co->sched, p->views, p->n, d->views, d->n, &r->demand);
-    for (size_t i = 0; i < p->n; i++) p->views[i].queue_s = 0;
-    for (size_t i = 0; i < d->n; i++) d->views[i].queue_s = 0;
-    f.own_s = route_first_token_s(&s->co->sched, p->views, p->n, d->views, d->n, &r->demand);
-    look_at_batches(&f, d);
+    route_look_ahead(&f, &s->co->sched, p->views, p->n, d->views, d->n, &r->demand);
     forecast_of(out, &f, t);
 }
 

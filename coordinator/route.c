@@ -264,3 +264,23 @@ double route_first_token_s(const struct schedule_conf *c, const struct inst_view
     for_each_pair(&k, take_first_token, &least);
     return least < INFINITY ? least : 0;
 }
+
+/* The step of the best batch that takes one more. */
+static void look_at_batches(struct forecast_facts *f, const struct inst_view *d, size_t n_d) {
+    f->idle = false;
+    f->step_s = 0;
+    for (size_t i = 0; i < n_d; i++) {
+        if (!d[i].open) continue;
+        f->idle = f->idle || d[i].n_decoding == 0;
+        if (f->step_s <= 0 || d[i].step_s < f->step_s) f->step_s = d[i].step_s;
+    }
+}
+
+void route_look_ahead(struct forecast_facts *f, const struct schedule_conf *c, struct inst_view *p,
+                      size_t n_p, struct inst_view *d, size_t n_d, const struct demand *demand) {
+    f->pair_s = route_first_token_s(c, p, n_p, d, n_d, demand);
+    for (size_t i = 0; i < n_p; i++) p[i].queue_s = 0;
+    for (size_t i = 0; i < n_d; i++) d[i].queue_s = 0;
+    f->own_s = route_first_token_s(c, p, n_p, d, n_d, demand);
+    look_at_batches(f, d, n_d);
+}

@@ -15,6 +15,7 @@
 #ifndef BATON_COORDINATOR_ROUTE_H
 #define BATON_COORDINATOR_ROUTE_H
 
+#include "coordinator/forecast.h"
 #include "coordinator/schedule.h"
 #include "proto/perf_msg.h"
 
@@ -38,6 +39,11 @@ void route_cost_of(struct route_cost *out, const struct schedule_conf *c, const 
 bool route_pick(struct pair_choice *out, const struct schedule_conf *c, const struct inst_view *p,
                 size_t n_p, const struct inst_view *d, size_t n_d, const struct demand *demand,
                 uint32_t avoid_p, uint32_t avoid_d, bool *known);
+
+/* What is known of a request that would be placed now, for forecast.h: pair_s, own_s, step_s and
+ * idle. The views lose their queues. */
+void route_look_ahead(struct forecast_facts *f, const struct schedule_conf *c, struct inst_view *p,
+                      size_t n_p, struct inst_view *d, size_t n_d, const struct demand *demand);
 
 /* Seconds until the first token at the best pair of a request that is placed now, whether there is
  * room for it or not: to wait for that is not in it. 0: nobody knows. */

@@ -16,6 +16,10 @@ static const struct cli_option rows[] = {
     {"--ratio", NULL, "P:D", "of fixed: so many that prefill to so many that decode; default 1:1"},
     {"--flex", NULL, NULL, "the planner may let one instance of a group do both"},
     {"--unsplit", NULL, NULL, "the planner may leave a group unsplit, where that serves it better"},
+    {"--routing", NULL, "HOW", "pairs by cost (default), or by the score of the reference"},
+    {"--reject-factor", NULL, "F",
+     "requests whose first token is expected later than F times its goal, or whose tokens would "
+     "come so much too slowly, are refused; default 0: none"},
     {"--slots", NULL, "N", "sequences that an instance decodes at a time; default 32"},
     {"--link", NULL, "X",
      "bytes a second from one instance to another; default: hand-overs take "
@@ -137,6 +141,7 @@ static bool take_value(struct options *o, const char *flag, const char *v) {
                    {"--slots", 1, SIM_SLOTS_MAX, true, &o->slots},
                    {"--link", 1, 1e15, false, &o->sim.link_bytes_per_s},
                    {"--kv-token", 0, 1e9, true, &o->sim.kv_token_bytes},
+                   {"--reject-factor", 0, 1000, false, &o->sim.reject_factor},
                    {"--switch", 0, 1e6, false, &o->sim.switch_s},
                    {"--window", 1, 3600, false, &o->sim.window_s},
                    {"--cool", 0, 604800, false, &o->sim.cool_s},
@@ -148,7 +153,13 @@ static bool take_value(struct options *o, const char *flag, const char *v) {
                    {"--requests", 1, LOAD_TRACE_ROWS_MAX, true, &o->requests},
                    {"--oracle-window", 1, 1e6, false, &o->oracle_window_s},
                    {"--seed", 0, 0x1p53, true, &o->seed}};
+    static const struct word routings[] = {{"cost", 0}, {"reference", 1}, {NULL, 0}};
     unsigned kind;
+    if (strcmp(flag, "--routing") == 0) {
+        if (!word(flag, v, routings, &kind)) return false;
+        o->sim.reference = kind == 1;
+        return true;
+    }
     if (strcmp(flag, "--trace") == 0) {
         o->trace = v;
         return true;

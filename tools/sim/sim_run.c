@@ -15,6 +15,7 @@ static const double PROMPT_PART = 3; /* seconds of prompt to one of steps (BESID
 static const double LOOK_S = 0.05;   /* who decodes as well looks so often for new sequences */
 static const double RES_LIMIT = 1.1; /* the coordinator's own default */
 static const unsigned QUEUE_MAX = 16;
+enum { BLOCK_TOKENS = 16, BLOCKS = 1 << 30 /* of a pool: room is not what is simulated */ };
 
 enum what { ARRIVAL, WORKED, HANDED_OVER, SWITCHED, PLAN };
 
@@ -43,7 +44,8 @@ struct node {
     double queue_s, pass, tokens, context; /* tokens: of its prompts; context: of its batch */
     bool busy, steps;                      /* at work; that work has a step in it */
     bool leaving;                          /* its switch has begun to take its time */
-    double piece_s;                        /* of its first prompt in that work */
+    uint64_t booked, used; /* blocks: of its requests; of its batch at the last poll */
+    double piece_s;        /* of its first prompt in that work */
 };
 
 struct sim {
@@ -61,13 +63,13 @@ struct sim {
     struct plan plan;
     struct plan_conf plan_conf;
     struct schedule_conf sched;
-    struct arrivals arrivals;
+    struct arrivals arrivals, placed;
     double new_tokens; /* of an answer, mean of the last ones */
     struct inst_view *p, *d;
     size_t n_p, n_d;
     uint32_t *peers, *members; /* [instances] twice: places in members of each group */
     double *rates;
-    double turn, now;
+    double turn, d_turn, now;
     bool failed;
 };
 
@@ -167,12 +169,17 @@ static void work(struct sim *s, uint32_t i) {
     at(s, s->now + step + v->piece_s, WORKED, i);
 }
 
+static uint64_t blocks_of(const struct sim_ask *a) {
+    return (a->in + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
+}
+
 static void ended(struct sim *s, uint32_t r) {
     const struct sim_ask *a = &s->asks[r];
     const struct req *q = &s->reqs[r];
     const double gap = a->out > 1 ? (s->now - q->first_s) / (a->out - 1) : 0;
     const double ttft = q->first_s - START_S - a->at_s;
     s->nodes[q->d].n_decodes--;
+    s->nodes[q->d].booked -= blocks_of(a);
     s->out->ended++;
     s->out->good += ttft <= s->c->first_token_s && gap <= s->c->token_s;
     s->out->end_s = s->now - START_S;
@@ -232,6 +239,9 @@ static void fill(const struct sim *s, struct inst_view *v, uint32_t i, bool of_p
     v->open = place_of(s, i)->next == ROLE_NONE;
     v->slots_booked = of_p ? n->n_prompts : n->n_decodes;
     v->prefill_tokens = (uint64_t)n->tokens;
+    v->blocks_total = BLOCKS;
+    v->blocks_avail = BLOCKS - n->used;
+    v->blocks_booked = n->booked;
     v->pass = n->pass;
     v->queue_s = n->queue_s;
     v->n_prompts = n->n_prompts;
@@ -273,29 +283,39 @@ static void list_all(struct sim *s) {
     }
 }
 
+/* What the router is shown of a request. */
+static struct demand look(struct sim *s, uint32_t r) {
+    const struct sim_ask *a = &s->asks[r];
+    for (size_t i = 0; i < s->n_p; i++) fill(s, &s->p[i], s->p[i].id - 1, true, a->in);
+    for (size_t j = 0; j < s->n_d; j++) fill(s, &s->d[j], s->d[j].id - 1, false, a->in);
+    return (struct demand){.prompts = 1,
+                           .slots = 1,
+                           .blocks = blocks_of(a),
+                           .prompt_tokens = a->in,
+                           .new_tokens = fmin(a->out, s->new_tokens),
+                           .whole = true};
+}
+
 /* False: no pair has room. */
 static bool place(struct sim *s, uint32_t r) {
     const struct sim_ask *a = &s->asks[r];
-    const struct demand demand = {.prompts = 1,
-                                  .slots = 1,
-                                  .prompt_tokens = a->in,
-                                  .new_tokens = fmin(a->out, s->new_tokens),
-                                  .whole = true};
+    const struct demand demand = look(s, r);
     struct pair_choice pair;
-    for (size_t i = 0; i < s->n_p; i++) fill(s, &s->p[i], s->p[i].id - 1, true, a->in);
-    for (size_t j = 0; j < s->n_d; j++) fill(s, &s->d[j], s->d[j].id - 1, false, a->in);
     if (!schedule_pick(&pair, &s->sched, s->p, s->n_p, s->d, s->n_d, demand, 0, 0, 0)) return false;
     struct req *q = &s->reqs[r];
     q->d = s->d[pair.d].id - 1;
     q->p = pair.alone ? q->d : s->p[pair.p].id - 1;
     struct node *p = &s->nodes[q->p];
     if (!pair.alone) schedule_turn(&s->turn, &p->pass, 1);
+    schedule_turn(&s->d_turn, &s->nodes[q->d].pass, 1);
+    arrivals_add(&s->placed, 1, 0, 0, 0, (uint64_t)(s->now * 1e6));
     q->prompt_s = q->left_s = perf_prompt_s(&s->c->perf, a->in);
     q->computed_s = pair.prompt_s > 0 ? pair.prompt_s : q->prompt_s;
     p->queue_s += q->computed_s;
     p->tokens += a->in;
     p->n_prompts++;
     s->nodes[q->d].n_decodes++;
+    s->nodes[q->d].booked += demand.blocks;
     push(s, &p->prompts, r);
     work(s, q->p);
     return true;
@@ -337,6 +357,8 @@ static void needs_of(struct sim *s, struct role_needs *out) {
 }
 
 static void plan(struct sim *s) {
+    for (unsigned i = 0; i < s->c->instances; i++)
+        s->nodes[i].used = (uint64_t)fmax(s->nodes[i].context, 0) / BLOCK_TOKENS;
     if (s->c->mode == SIM_STANDARD) return;
     if (s->c->mode == SIM_FOLLOW) needs_of(s, &s->plan_conf.needs);
     struct plan_node was[SIM_INSTANCES_MAX];
@@ -364,8 +386,28 @@ static void plan(struct sim *s) {
 }
 
 /* ---- a run */
+/* As relay_comes_too_late(). */
+static bool comes_too_late(struct sim *s, uint32_t r) {
+    const struct forecast_targets t = {.first_token_s = s->c->first_token_s,
+                                       .token_s = s->c->token_s,
+                                       .factor = s->c->reject_factor};
+    struct forecast_facts f = {.n_before = (double)s->n_queued,
+                               .placed_per_s =
+                                   arrivals_per_s(&s->placed, (uint64_t)(s->now * 1e6))};
+    struct forecast out;
+    if (!(t.factor > 0)) return false;
+    const struct demand demand = look(s, r);
+    route_look_ahead(&f, &s->sched, s->p, s->n_p, s->d, s->n_d, &demand);
+    forecast_of(&out, &f, &t);
+    return out.says != FORECAST_IN_TIME;
+}
+
 static void arrive(struct sim *s, uint32_t r) {
     const double prompt_s = perf_prompt_s(&s->c->perf, s->asks[r].in);
+    if (comes_too_late(s, r)) {
+        s->out->refused++;
+        return;
+    }
     arrivals_add(&s->arrivals, 1, s->asks[r].in, 1, prompt_s, (uint64_t)(s->now * 1e6));
     push(s, &s->queue, r);
     s->n_queued++;
@@ -442,7 +484,7 @@ static bool start(struct sim *s, size_t n) {
     s->queue.first = NONE;
     s->plan.n = n_inst;
     s->plan.started_ms = (uint64_t)(START_S * 1e3);
-    s->arrivals.window_s = s->c->window_s;
+    s->arrivals.window_s = s->placed.window_s = s->c->window_s;
     s->new_tokens = NEW_TOKENS_GUESS;
     s->plan_conf = (struct plan_conf){.decides = true,
                                       .p_rate = s->c->mode == SIM_FIXED ? s->c->p_rate : 0,
@@ -452,7 +494,8 @@ static bool start(struct sim *s, size_t n) {
                                       .flex = s->c->mode == SIM_FOLLOW && s->c->flex,
                                       .unsplit = s->c->mode == SIM_FOLLOW && s->c->unsplit,
                                       .cool_ms = (uint64_t)(s->c->cool_s * 1e3)};
-    s->sched = (struct schedule_conf){.policy = POLICY_COST,
+    s->sched = (struct schedule_conf){.policy = s->c->reference ? POLICY_LOAD_BALANCE : POLICY_COST,
+                                      .coefficients = {0, 0.22, 1024, 24, 6, 0, 1, 0, 1},
                                       .limit_demand = true,
                                       .res_limit_rate = RES_LIMIT,
                                       .weights = {1, 1, 1, 1},
@@ -488,7 +531,7 @@ enum err sim_run(struct sim_result *out, const struct sim_conf *c, const struct 
         out->moves = out->shares = 0;
         at(&s, START_S + PLAN_EVERY_S, PLAN, 0);
     }
-    for (size_t next = 0; !s.failed && out->ended < n;) {
+    for (size_t next = 0; !s.failed && out->ended + out->refused < n;) {
         if (next < n && asks[next].at_s + START_S <= s.heap[0].at) {
             const struct event e = {asks[next].at_s + START_S, 0, ARRIVAL, (uint32_t)next};
             next++;
@@ -499,7 +542,7 @@ enum err sim_run(struct sim_result *out, const struct sim_conf *c, const struct 
         if (e.at > START_S + out->span_s + TAIL_S) break;
         happen(&s, &e);
     }
-    out->unfinished = n - out->ended;
+    out->unfinished = n - out->ended - out->refused;
     stop(&s);
     return s.failed ? ERR_NO_MEMORY : ERR_OK;
 }

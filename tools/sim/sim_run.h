@@ -23,6 +23,8 @@ struct sim_conf {
     enum sim_mode mode;
     unsigned instances;            /* 2 to SIM_INSTANCES_MAX; SIM_STANDARD: 1 as well */
     unsigned p_rate, d_rate;       /* SIM_FIXED */
+    bool reference;                /* pairs by the reference's score, not by cost */
+    double reject_factor;          /* as pd.reject_factor; 0: nobody is refused */
     unsigned slots;                /* sequences that an instance decodes at a time */
     bool flex, unsplit;            /* SIM_FOLLOW: one of a group may do both, all of it */
     double first_token_s, token_s; /* targets; token_s is that of the mean gap of an answer */
@@ -39,6 +41,7 @@ struct sim_ask {
 
 struct sim_result {
     uint64_t asked, ended, good; /* good: within both targets */
+    uint64_t refused;            /* at once, as their first token would have come too late */
     uint64_t
         unfinished; /* an hour after the last arrival; 0 but for an overload beyond all bounds */
     uint64_t moves, shares; /* switches of a role, changes of a share */

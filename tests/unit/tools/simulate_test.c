@@ -62,7 +62,7 @@ static void draw(size_t from, size_t n, double begin_s, double rate, uint32_t in
 
 static uint64_t run(const struct sim_conf *c, size_t n) {
     assert_int_equal(sim_run(&result, c, asks, n), ERR_OK);
-    assert_int_equal(result.ended + result.unfinished, n);
+    assert_int_equal(result.ended + result.unfinished + result.refused, n);
     return result.good;
 }
 
@@ -104,11 +104,13 @@ static void every_request_ends_once(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
         for (int mode = SIM_FOLLOW; mode <= SIM_STANDARD; mode++)
-            for (int flex = 0; flex < 2; flex++) {
+            for (int how = 0; how < 4; how++) {
                 struct sim_conf c = conf((enum sim_mode)mode, sizes[i]);
                 const size_t n = 40 * sizes[i];
                 uint64_t tokens = 0;
-                c.flex = flex;
+                c.flex = how & 1;
+                c.unsplit = how >= 2;
+                c.reference = how == 3;
                 draw(0, n / 2, 0, sizes[i], 1500, 4);
                 draw(n / 2, n / 2, asks[n / 2 - 1].at_s, sizes[i], 64, 200);
                 for (size_t k = 0; k < n; k++) tokens += asks[k].out;
@@ -118,6 +120,26 @@ static void every_request_ends_once(void **state) {
                 assert_int_equal(result.ttft.n, n);
                 assert_int_equal(result.gaps.n, tokens - n);
             }
+}
+
+/* Four times what two instances can do: those that are refused leave the others in time, where
+ * without that nearly all come too late; and where there is room nobody is refused. */
+static void who_would_be_late_is_refused(void **state) {
+    struct sim_conf c = conf(SIM_FIXED, 2);
+    (void)state;
+    draw(0, 400, 0, 4, 2048, 8);
+    const uint64_t crowd = run(&c, 400);
+    assert_int_equal(result.refused, 0);
+    c.reject_factor = 1;
+    const uint64_t good = run(&c, 400);
+    print_message("good %d of 400, %d without refusals; refused %d\n", (int)good, (int)crowd,
+                  (int)result.refused);
+    assert_true(result.refused > 250 && good > 4 * crowd);
+    assert_true((double)good >= 0.8 * (double)result.ended);
+    assert_int_equal(result.unfinished, 0);
+    draw(0, 100, 0, 0.2, 1024, 8);
+    run(&c, 100);
+    assert_int_equal(result.refused, 0);
 }
 
 static void the_same_input_gives_the_same(void **state) {
@@ -183,6 +205,7 @@ int main(void) {
         cmocka_unit_test(one_request_takes_prompt_link_and_steps),
         cmocka_unit_test(prompts_wait_for_those_before_them),
         cmocka_unit_test(every_request_ends_once),
+        cmocka_unit_test(who_would_be_late_is_refused),
         cmocka_unit_test(the_same_input_gives_the_same),
         cmocka_unit_test(roles_follow_a_load_that_turns),
         cmocka_unit_test(abilities_that_say_nothing_are_refused),
