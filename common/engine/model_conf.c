@@ -225,7 +225,7 @@ static enum err read_activation(struct conf_reader *r, const struct family *f,
 static enum err read_norm_eps(struct conf_reader *r, const struct family *f, struct model_conf *c) {
     double eps = f->eps_absent > 0 ? f->eps_absent : 1e-6;
     const char *name = f->encoder ? "layer_norm_eps" : "rms_norm_eps";
-    enum err e = conf_f64(r, name, 0, 1, &eps, &eps);
+    enum err e = conf_f64(r, name, 1e-20, 1, &eps, &eps);
     c->norm_eps = (float)eps;
     return e;
 }
