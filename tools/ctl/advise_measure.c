@@ -121,8 +121,16 @@ static bool read_file(struct advise *a, const char *path) {
         ctl_fail(a->c, 2, "--abilities: %s", eb.text);
         return false;
     }
+    struct json_value *o = NULL; /* what `prefill --measure` prints says more than a status */
+    (void)json_read_file(&o, path, SIM_ABILITIES_BYTES_MAX, NULL, NULL);
+    const char *dtype = ctl_str(o, "dtype");
     a->n_abilities = 1;
-    snprintf(m->dtype, sizeof(m->dtype), "?");
+    snprintf(m->dtype, sizeof(m->dtype), "%.15s", dtype[0] != 0 ? dtype : "?");
+    m->kv_token_bytes = ctl_real(o, "kvTokenBytes");
+    m->spread = ctl_real(o, "spread");
+    if (!(m->spread >= 0 && m->spread < 1)) m->spread = 0;
+    if (!(m->kv_token_bytes >= 0)) m->kv_token_bytes = 0;
+    json_put(o);
     return true;
 }
 
