@@ -1,6 +1,6 @@
-/* splitmix: SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014):
- * numbers that look random, of a counter or of a key. Pure; no secret, and no hash against those who
- * choose its keys. */
+/* splitmix: SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
+ * 2014): numbers that look random, of a counter or of a key. Pure; no secret, and no hash against
+ * those who choose its keys. */
 #ifndef BATON_BASE_SPLITMIX_H
 #define BATON_BASE_SPLITMIX_H
 

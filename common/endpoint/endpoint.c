@@ -173,8 +173,19 @@ void endpoint_error(const struct endpoint *ep, const struct api_path *path, int 
     ep_answer_error(ep, path->errors, status, text, out);
 }
 
+/* Bytes of s, at most room, that end with a whole character. */
+static size_t whole_chars(const char *s, size_t n, size_t room) {
+    if (n <= room) return n;
+    while (room > 0 && ((unsigned char)s[room] & 0xC0) == 0x80) room--;
+    return room;
+}
+
 void ep_at(struct ep_read *r, const char *member) {
-    if (r->status == 0) snprintf(r->at, sizeof(r->at), "%s", member);
+    if (r->status != 0) return;
+    const size_t n =
+        whole_chars(member, strlen(member), sizeof(r->at) - 1); /* it may be a client's */
+    memcpy(r->at, member, n);
+    r->at[n] = '\0';
 }
 
 void ep_at_message(struct ep_read *r, size_t i, const char *member) {
@@ -195,11 +206,7 @@ void endpoint_req_error(const struct endpoint *ep, const struct infer_req *req, 
 /* Appends n bytes to r->error; a text too long for it ends before the character that does not fit.
  */
 static void error_append(struct ep_read *r, size_t *len, const char *s, size_t n) {
-    size_t room = sizeof(r->error) - 1 - *len;
-    if (n > room) {
-        n = room;
-        while (n > 0 && ((unsigned char)s[n] & 0xC0) == 0x80) n--;
-    }
+    n = whole_chars(s, n, sizeof(r->error) - 1 - *len);
     memcpy(r->error + *len, s, n);
     *len += n;
     r->error[*len] = '\0';

@@ -130,8 +130,8 @@ LN void sums_end(float *to, const lanes acc[T_ROWS]) {
     for (int r = 0; r < T_ROWS; r++) ln_store(to + r * PANEL_ROWS, acc[r]);
 }
 
-/* n groups of a tile of rows by a panel, added to f32 [16][16]. A group's products run while the one
- * before it is scaled; three groups ahead is no faster. */
+/* n groups of a tile of rows by a panel, added to f32 [16][16]. A group's products run while the
+ * one before it is scaled; three groups ahead is no faster. */
 static NOINLINE void quant_tile_bytes(float *to, const uint8_t *x,
                                       const struct quant_slice *weights, int n, bool carry) {
     const enum dtype w = DTYPE_INT8_NARROW;

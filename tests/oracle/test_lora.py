@@ -102,10 +102,11 @@ def test_own_sets_agree_bit_for_bit(case, kernels):
 
 
 def test_hash_names_adapter_and_base(tmp_path):
-    """The same files over the same base: one hash, whatever the packing. Another base, scale or bit: another."""
+    """The same files over the same base: one hash, whatever the packing and the base's weights. A base of another configuration, another scale or
+    bit: another."""
     config = make_model.make_config("llama2")
-    for name, seed in (("one", 1), ("two", 2)):
-        make_model.write_model(str(tmp_path / name), config, "f32", seed=seed)
+    for name, seed, more in (("one", 1, {}), ("two", 2, {}), ("turned", 1, {"rope_theta": 7777.0})):
+        make_model.write_model(str(tmp_path / name), {**config, **more}, "f32", seed=seed)
     make_adapter.write_adapter(str(tmp_path / "a"), config, seed=3)
 
     def hash_of(base, adapter, **options):
@@ -114,7 +115,8 @@ def test_hash_names_adapter_and_base(tmp_path):
 
     first = hash_of("one", "a")
     assert hash_of("one", "a", weights="bf16", kernels="ref") == first
-    hashes = {first, hash_of("two", "a")}
+    assert hash_of("two", "a") == first
+    hashes = {first, hash_of("turned", "a")}
     make_adapter.write_adapter(str(tmp_path / "b"), config, seed=3, alpha=17)
     hashes.add(hash_of("one", "b"))
     path = tmp_path / "a" / "adapter_model.safetensors"
