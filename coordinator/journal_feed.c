@@ -8,8 +8,10 @@
 #include "proto/wire.h"
 
 enum {
-    AHEAD_BYTES = 1 << 20,   /* of what there was: more of it waits until this is out */
-    BEHIND_BYTES = 32 << 20, /* of what happens: who has more to read is cut off */
+    AHEAD_BYTES = 1 << 20, /* of what there was: more of it waits until this is out */
+    /* Of what happens: who has more to read is cut off. All of them together stay far below what
+     * connections may let wait (limits.buffersMiB), so that no client is refused for a standby. */
+    BEHIND_BYTES = 8 << 20,
 };
 
 struct feed {
