@@ -107,7 +107,7 @@ int ctl_child_end(struct ctl_child *child, struct buf *out, struct buf *said) {
     }
     if (child->said_fd >= 0) close(child->said_fd);
     while (child->pid > 0 && waitpid(child->pid, &status, 0) < 0 && errno == EINTR) {}
-    if (child->out != NULL && child->pid > 0) read_out(child->out, out);
+    if (out != NULL && child->out != NULL && child->pid > 0) read_out(child->out, out);
     if (child->out != NULL) fclose(child->out);
     return child->pid > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
