@@ -39,6 +39,12 @@ double doc_num(const struct json_value *o, const char *path) {
     return v != NULL && json_as_f64(v, &d) == JSON_OK ? d : 0;
 }
 
+/* 0: it is none. */
+static uint16_t port_of(const struct json_value *o, const char *path) {
+    const double v = doc_num(o, path);
+    return v >= 1 && v <= UINT16_MAX ? (uint16_t)v : 0;
+}
+
 bool doc_bool(const struct json_value *o, const char *path) {
     const struct json_value *v = at_path(o, path);
     return v != NULL && json_is(v, json_type_boolean) && json_bool(v);
@@ -127,7 +133,7 @@ static void place(struct doc_node *n, const struct json_value *facts) {
     n->coordinator = strcmp(doc_str(facts, "kind"), "coordinator") == 0;
     if (p == NULL || n->port != 0) return;
     snprintf(n->ip, sizeof(n->ip), "%.60s", doc_str(p, "ip"));
-    n->port = (uint16_t)doc_num(p, "port");
+    n->port = port_of(p, "port");
     set_base(n, doc_bool(p, "tls"));
 }
 
@@ -189,14 +195,14 @@ static void look_at_tables(struct doctor *d) {
         for (size_t k = 0; k < n; k++) {
             const struct json_value *o = json_arr_at(arr, k);
             const char *ip = doc_str(o, "managementIp");
-            const uint16_t port = (uint16_t)doc_num(o, "management");
+            const uint16_t port = port_of(o, "management");
             struct doc_node *node = doc_at(d, ip, port);
             if (node == NULL) {
                 node = add_node(d, "rank table");
                 snprintf(node->ip, sizeof(node->ip), "%.60s", ip);
                 node->port = port;
                 snprintf(node->name, sizeof(node->name), "%.40s:%u", doc_str(o, "ip"),
-                         (unsigned)doc_num(o, "business"));
+                         (unsigned)port_of(o, "business"));
                 set_base(node, tls);
             }
             node->in_table = true;
@@ -371,7 +377,7 @@ static void knock(struct doctor *d) {
             struct doc_knock *one = &d->knocks[d->n_knocks++];
             const char *ip = doc_str(o, "ip");
             *one = (struct doc_knock){
-                .node = i, .plane = doc_str(o, "plane"), .port = (uint16_t)doc_num(o, "port")};
+                .node = i, .plane = doc_str(o, "plane"), .port = port_of(o, "port")};
             snprintf(one->ip, sizeof(one->ip), "%.60s",
                      strcmp(ip, "0.0.0.0") == 0 ? d->nodes[i].ip : ip);
         }
