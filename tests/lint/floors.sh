@@ -74,7 +74,7 @@ only 'openssl/crypto\.h' "common/net/api_keys.c common/net/tls_files.c common/in
 only 'immintrin\.h' "common/engine/kernels_avx2.c common/engine/sample_wide_avx2.c common/engine/sample_wide_avx512.c common/engine/kernels_turn.h common/engine/kernels_zmm.h proto/json_skim_avx2.c"
 only 'arm_neon\.h' "common/engine/kernels_neon.h"
 only '(emm|wmm|nmm)intrin\.h' "proto/crc32c.c proto/json_lex.c proto/json_skim.c common/instance/kv_recv.c"
-only '(cpuid|sys/syscall)\.h' "common/engine/kernels_cpu.c"
+only '(cpuid|sys/syscall|sys/auxv|asm/hwcap)\.h' "common/engine/kernels_cpu.c"
 
 # the system: sockets, descriptors, memory, signals
 only 'sys/epoll\.h' "common/net/loop.c"
