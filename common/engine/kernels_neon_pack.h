@@ -41,8 +41,12 @@ static void pack_quant(void *xp, const float *x, size_t x_stride, int first, int
                 int16_t q[GROUP];
                 float scale;
                 int32_t sum;
-                q_row(q, &scale, &sum, x + ((size_t)t + r) * x_stride + g * GROUP,
-                      k - (int)g * GROUP, quant_x_max(w));
+                const float *from = x + ((size_t)t + r) * x_stride + g * GROUP;
+                const int left = k - (int)g * GROUP;
+                q_row(q, &scale, &sum, from, left, quant_x_max(w));
+                if (isnan(scale)) /* not all finite: rare, and to be clamped */
+                    quantise_row(q, &scale, &sum, from, left < GROUP ? left : GROUP,
+                                 quant_x_max(w));
                 if (w == DTYPE_INT8) {
                     put_bytes(dst, n, r, q, scale);
                     continue;
