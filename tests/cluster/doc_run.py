@@ -34,7 +34,8 @@ def blocks(page):
 
 def claim(n):
     """The first of n ports in a row that nobody has, below those of harness.free_ports()."""
-    for first in range(4000 + os.getpid() % 97 * 60, 10000 - n):
+    for i in range(6000 - n):
+        first = 4000 + (os.getpid() * 101 + i) % (6000 - n)
         mine = []
         try:
             for port in range(first, first + n):
