@@ -182,10 +182,20 @@ static double median(const double *v, int n) {
     return bench_median(copy, n);
 }
 
+/* What products with such weights can reach with the instructions of the kernels that run. */
+static enum machine_peak peak_of(const struct bench *b, enum dtype w) {
+    const char *kernels = forward_model(b->f)->kernels;
+    if (strcmp(kernels, "avx2") == 0)
+        return w == DTYPE_INT8 ? PEAK_INT16_AVX2 : w == DTYPE_INT4 ? PEAK_INT8_AVX2 : PEAK_F32_AVX2;
+    if (w == DTYPE_BF16 && strcmp(kernels, "avx512bf16") == 0) return PEAK_BF16;
+    if (w == DTYPE_BF16 && strncmp(kernels, "avx512", 6) == 0) return PEAK_F32_AVX512;
+    return machine_peak_of(w);
+}
+
 /* A prefill between two probes of its peak: its time, and the part of the peak it reaches. */
 static double prefill_beside_peak(struct bench *b, struct forward *f, struct pool *pool, int n,
                                   double *seconds) {
-    const enum machine_peak p = machine_peak_of(DTYPE_BF16);
+    const enum machine_peak p = peak_of(b, DTYPE_BF16);
     double peak = bench_peak_rate(pool, p, 0.05), t = prefill(b, f, n),
            after = bench_peak_rate(pool, p, 0.05);
     if (seconds != NULL) *seconds = t;
@@ -220,7 +230,7 @@ static void bench_prefill(struct bench *b) {
         }
         printf("%s_prefill_%d_threads_%d %.1f tokens/s %.3f of peak_%s rounds %d\n", b->c.label,
                lengths[i], b->c.threads, median(rate, n), median(ratio, n),
-               machine_peak_name(machine_peak_of(DTYPE_BF16)), n);
+               machine_peak_name(peak_of(b, DTYPE_BF16)), n);
         fflush(stdout);
     }
 }
@@ -229,7 +239,7 @@ static void bench_prefill(struct bench *b) {
  * beside the products as far as a loop of machine.h tells, else apart from them. */
 static double product_least(struct bench *b, double bytes, double ops, enum dtype w, int batch,
                             double read) {
-    const enum machine_peak p = machine_peak_of(w);
+    const enum machine_peak p = peak_of(b, w);
     const double busy = bench_busy_rate(b->pool, b->data, p, batch),
                  peak = busy > 0 || p == PEAKS ? 0 : bench_peak_rate(b->pool, p, 0.05);
     double t = bytes / (busy > 0 && busy < read ? busy : read);
