@@ -8,8 +8,13 @@
  * without bf16 products (Cascade Lake) read four streams a tenth faster than one. */
 #define ROW_PANELS      1
 #define ROW_AHEAD_BYTES 8192
-/* Read in one stream too; but where sums are many per byte, twelve of them. */
-#define FEW_PANELS(rows, w) ((w) == DTYPE_INT8 && (rows) >= 4 && (rows) <= 6 ? 2 : 1)
+/* But Xeons with bf16 products read quantised rows faster in four. Few rows are read in one stream
+ * too; where sums are many per byte, twelve of them. */
+#define FEW_PANELS(rows, w)                                                                        \
+    ((rows) == 1 ? row_streams() : (w) == DTYPE_INT8 && (rows) >= 4 && (rows) <= 6 ? 2 : 1)
+static inline int row_streams(void) {
+    return __builtin_cpu_is("intel") ? 4 : 1;
+}
 #include "common/engine/kernels_zmm.h"
 
 #include "common/engine/kernels_pairs.h"
