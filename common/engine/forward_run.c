@@ -274,8 +274,8 @@ static float *product_run(const struct pass *p, int idx, const struct block *b, 
 static void products_item(void *arg, int item, int thread) {
     const struct pass *p = arg;
     size_t stride;
-    int i = 0, all = 0;
-    for (int j = 0; j < p->n_products; j++) all += p->products[j].items;
+    int i = 0, all = p->products[0].items; /* each has one at least */
+    for (int j = 1; j < p->n_products; j++) all += p->products[j].items;
     const int part = item / all; /* the last, which may be the smallest, comes last */
     for (item %= all; item >= p->products[i].items; i++) item -= p->products[i].items;
     const struct block b = block_of(p, &p->products[i], part, item);

@@ -84,7 +84,7 @@ def test_levels_while_it_runs(pair):
         a = post(mgmt, "/v1/log", {"level": "debug", "area": "relay", "minutes": 3})
         assert a.status == 200 and a.json["rules"][0]["area"] == "relay" and 170 <= a.json["rules"][0]["seconds"] <= 180
         assert post(mgmt, "/v1/log", {"level": "error"}).json["rules"][1]["level"] == "error"
-        assert "event=level area=relay level=debug" in daemon.log()
+        wait_for(lambda daemon=daemon: "event=level area=relay level=debug" in daemon.log(), ANSWER_S, "the change is logged")
         for body, text in (({}, 'level must be debug, info, warn, error, none or default, got ""'),
                            ({"level": "loud"}, 'level must be debug, info, warn, error, none or default, got "loud"'),
                            ({"level": "info", "area": 3}, "area must be a string of at most 31 characters"),

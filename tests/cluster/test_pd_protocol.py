@@ -8,7 +8,7 @@ import json
 
 import pytest
 from families import BY_NAME, MODES, made_up_ids, normal
-from harness import SLOW, Stream, get, post, wait_for
+from harness import ANSWER_S, SLOW, Stream, get, post, wait_for
 from pd_hand import Hand, Listener, tokens
 
 CLOSE_ID = "18446744073709551615"
@@ -262,6 +262,6 @@ def test_the_coordinator_gets_its_stream_back(pair):
     assert normal(s.read_all(), False) == normal(calm, False)
     wait_for(lambda: thief.ended, 5 * SLOW, "the thief is told")
     assert thief.frames()[-1][3] == "close"
-    assert "event=replaced" in pair.coordinator.log()
+    wait_for(lambda: "event=replaced" in pair.coordinator.log(), ANSWER_S, "it is logged")
     # Who asks before it has the stream back waits a moment, and is not told that there is no decode instance.
     assert json.loads(post(pair.base, "/v1/completions", {"model": "fable", "prompt": "x", "max_tokens": 2}).body)["usage"]["completion_tokens"] == 2
