@@ -223,7 +223,8 @@ def test_the_state_of_each_process():
         assert (r["role"], r["phase"], r["choices"]) == ("decode", "running", 1) and r["promptTokens"] > 5 and r["ageMs"] >= r["silentMs"], r
         for text in texts:
             p = json.loads(text)["process"]
-            assert p["threads"] > 1 and p["memory"]["residentBytes"] > p["memory"]["mallocInUseBytes"] > 0 and p["descriptors"]["open"] > 5, p
+            assert p["threads"] > 1 and p["memory"]["residentBytes"] > p["memory"]["mallocInUseBytes"] and p["descriptors"]["open"] > 5, p
+            assert p["memory"]["mallocInUseBytes"] > 0 or SLOW > 1, p  # the allocator of a sanitizer counts elsewhere
             assert {x["reason"] for x in p["limits"]} >= {"connections"} and p["log"]["level"] == "info", p
             assert secret not in text and " nobody" not in text
         stream.abandon()
