@@ -113,11 +113,7 @@ struct json_value *coord_facts(struct coordinator *co) {
 }
 
 int coord_facts_print(struct coordinator *co) {
-    struct json_value *o = coord_facts(co);
-    const char *text = o != NULL ? json_to_text(o, JSON_COMPACT, NULL) : NULL;
-    if (text != NULL) puts(text);
-    json_put(o);
-    return text != NULL ? 0 : 1;
+    return host_facts_print(coord_facts(co));
 }
 
 static void on_facts(void *arg, struct http_x *x, const struct route_params *p) {

@@ -182,3 +182,10 @@ unsigned host_mtu_of(const char *ip) {
     freeifaddrs(all);
     return mtu;
 }
+
+int host_facts_print(struct json_value *o) {
+    const char *text = o != NULL ? json_to_text(o, JSON_COMPACT, NULL) : NULL;
+    if (text != NULL) puts(text);
+    json_put(o);
+    return text != NULL ? 0 : 1;
+}

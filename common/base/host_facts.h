@@ -31,6 +31,10 @@ void host_facts_read(struct host_facts *f, const char *root);
 /* As a member of the answer; NULL: no memory. */
 struct json_value *host_facts_json(const struct host_facts *f);
 
+/* What `--facts` of a daemon prints: o on a line of stdout. Takes o. The exit status; 1: no memory.
+ */
+int host_facts_print(struct json_value *o);
+
 /* Bytes that this process may still write below a path: of the next folder above it that exists.
  * False: there is none, or it may not write there. */
 bool host_disk_free(const char *path, uint64_t *bytes);

@@ -2,7 +2,6 @@
 #include "common/instance/inst_debug.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include "common/base/clock.h"
 #include "common/base/process_state.h"
 #include "common/instance/inst_internal.h"
@@ -92,12 +91,7 @@ static void on_state(void *arg, struct http_x *x, const struct route_params *p) 
     }
     json_obj_set(root, "requests", requests);
     add_u64(root, "requestsInAll", n);
-    const char *text = json_to_text(root, JSON_COMPACT, NULL);
-    if (text != NULL)
-        http_x_reply(x, 200, "application/json", text, strlen(text));
-    else
-        inst_reply_wrapped(x, 500, err_text(ERR_NO_MEMORY));
-    json_put(root);
+    inst_reply_tree(x, root);
 }
 
 const struct route inst_debug_routes[] = {

@@ -238,22 +238,12 @@ struct json_value *inst_facts(struct instance *in) {
 }
 
 int inst_facts_print(struct instance *in) {
-    struct json_value *o = inst_facts(in);
-    const char *text = o != NULL ? json_to_text(o, JSON_COMPACT, NULL) : NULL;
-    if (text != NULL) puts(text);
-    json_put(o);
-    return text != NULL ? 0 : 1;
+    return host_facts_print(inst_facts(in));
 }
 
 static void on_facts(void *arg, struct http_x *x, const struct route_params *p) {
     (void)p;
-    struct json_value *o = inst_facts(arg);
-    const char *text = o != NULL ? json_to_text(o, JSON_COMPACT, NULL) : NULL;
-    if (text != NULL)
-        http_x_reply(x, 200, "application/json", text, strlen(text));
-    else
-        inst_reply_wrapped(x, 500, err_text(ERR_NO_MEMORY));
-    json_put(o);
+    inst_reply_tree(x, inst_facts(arg));
 }
 
 const struct route inst_facts_routes[] = {

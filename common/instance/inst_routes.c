@@ -26,6 +26,7 @@
 #include "common/net/slots.h"
 #include "common/net/web_pages.h"
 #include "proto/cause.h"
+#include "proto/json.h"
 #include "proto/json_pull.h"
 #include "proto/transcript.h"
 
@@ -39,6 +40,15 @@ void inst_reply_json(struct http_x *x, int status, char *body) {
     }
     http_x_reply(x, status, "application/json", body, strlen(body));
     free(body);
+}
+
+void inst_reply_tree(struct http_x *x, struct json_value *o) {
+    const char *text = o != NULL ? json_to_text(o, JSON_COMPACT, NULL) : NULL;
+    if (text != NULL)
+        http_x_reply(x, 200, "application/json", text, strlen(text));
+    else
+        inst_reply_wrapped(x, 500, err_text(ERR_NO_MEMORY));
+    json_put(o);
 }
 
 void inst_reply_wrapped(struct http_x *x, int status, const char *text) {

@@ -6,6 +6,8 @@
 #include "common/instance/instance.h"
 #include "common/net/dispatch.h"
 
+struct json_value;
+
 /* The routes beside the inference paths (proto/api.h); ends with a row whose path is NULL.
  * Handlers' arg is the instance. */
 extern const struct route
@@ -19,6 +21,7 @@ struct dispatch inst_dispatch(struct instance *in);
  * was answered. */
 bool inst_guard(struct instance *in, struct http_x *x);
 void inst_reply_json(struct http_x *x, int status, char *body); /* frees body; NULL: 500 */
+void inst_reply_tree(struct http_x *x, struct json_value *o);   /* 200; takes o; NULL: 500 */
 void inst_reply_wrapped(struct http_x *x, int status, const char *text);
 
 #endif
