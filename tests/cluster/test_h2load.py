@@ -9,14 +9,14 @@ import subprocess
 import pytest
 from harness import ANSWER_S, Cluster, get, post, wait_for
 
-CONNECTIONS, STREAMS = 4, 64  # streams of each connection
-ASKED = {"model": "fable", "prompt": "Once upon a time", "max_tokens": 8, "temperature": 0, "ignore_eos": True}
-CHAT = {"model": "fable", "messages": [{"role": "user", "content": "Tell me of a fox"}], "max_tokens": 8, "temperature": 0, "ignore_eos": True}
+CONNECTIONS, STREAMS = 4, 32  # streams of each connection
+ASKED = {"model": "fable", "prompt": "Once upon a time", "max_tokens": 3, "temperature": 0, "ignore_eos": True}
+CHAT = {"model": "fable", "messages": [{"role": "user", "content": "Tell me of a fox"}], "max_tokens": 3, "temperature": 0, "ignore_eos": True}
 REQUESTS = {
     "one piece": ("/v1/completions", ASKED),
     "stream": ("/v1/completions", {**ASKED, "stream": True}),
     "chat, stream": ("/v1/chat/completions", {**CHAT, "stream": True}),
-    "lines": ("/api/generate", {"model": "fable", "prompt": "Once upon a time", "options": {"num_predict": 8, "temperature": 0}}),
+    "lines": ("/api/generate", {"model": "fable", "prompt": "Once upon a time", "options": {"num_predict": 3, "temperature": 0}}),
 }
 
 
@@ -39,7 +39,7 @@ def h2load(cluster, pki, path, body_path, n):
 @pytest.mark.parametrize("name", REQUESTS)
 def test_every_request_is_answered(cluster, pki, tmp_path, name):
     path, body = REQUESTS[name]
-    body_path, n = str(tmp_path / "body.json"), 5 * CONNECTIONS * STREAMS // 2
+    body_path, n = str(tmp_path / "body.json"), CONNECTIONS * STREAMS * 5 // 4
     with open(body_path, "w") as f:
         json.dump(body, f)
     one = post(cluster.base, path, body)
