@@ -4,16 +4,25 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 /* Which no processor with AVX2 lacks, but a hypervisor may hide; not all compilers know its name.
- */
+ * Asked of the processor once: CPUID leaves a virtual machine for its host, which takes as long as
+ * a product of a small model. */
 static bool has_f16c(void) {
     enum { F16C = 1 << 29 }; /* of ECX */
-    unsigned a, b, c = 0, d;
-    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & F16C) != 0;
+    enum { UNKNOWN, NO, YES };
+    static atomic_int known = UNKNOWN;
+    int is = atomic_load_explicit(&known, memory_order_relaxed);
+    if (is == UNKNOWN) {
+        unsigned a, b, c = 0, d;
+        is = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & F16C) != 0 ? YES : NO;
+        atomic_store_explicit(&known, is, memory_order_relaxed);
+    }
+    return is == YES;
 }
 
 bool cpu_has_avx2(void) {
