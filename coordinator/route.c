@@ -93,20 +93,44 @@ static double shortage_s(const struct inst_view *d, const struct demand *demand,
     return decoding_s * fmin(missing / (double)demand->blocks, 1);
 }
 
-void route_cost_of(struct route_cost *out, const struct schedule_conf *c, const struct inst_view *p,
-                   const struct inst_view *d, size_t n_d, const struct inst_view *at,
-                   const struct demand *demand) {
+/* What is the same at every D of a P: the prompt computed there, its queue not counted. */
+struct prompt_part {
+    double prompt_s, computed;
+    size_t from;
+};
+
+static void part_at(struct prompt_part *out, const struct schedule_conf *c,
+                    const struct inst_view *p, const struct inst_view *d, size_t n_d,
+                    const struct demand *demand) {
+    struct route_cost r;
+    prompt_at(&r, c, p, d, n_d, demand);
+    *out = (struct prompt_part){r.prompt_s, r.computed, r.from};
+}
+
+/* p NULL: one place for both; else part is that of p. */
+static void cost_at(struct route_cost *out, const struct schedule_conf *c,
+                    const struct inst_view *p, const struct prompt_part *part, size_t n_d,
+                    const struct inst_view *at, const struct demand *demand) {
     *out = (struct route_cost){.from = n_d};
-    if (p == NULL || p->id == at->id) { /* one place for both */
+    if (p == NULL || p->id == at->id) {
         out->computed = more_than((double)demand->prompt_tokens - at->cached, 1);
         out->prompt_s = at->queue_s + beside(at, compute_s(at, out->computed));
     } else {
-        prompt_at(out, c, p, d, n_d, demand);
-        out->link_s = link_s(c, p, at, demand, out->prompt_s);
-        out->prompt_s = p->queue_s + beside(p, out->prompt_s);
+        out->computed = part->computed;
+        out->from = part->from;
+        out->link_s = link_s(c, p, at, demand, part->prompt_s);
+        out->prompt_s = p->queue_s + beside(p, part->prompt_s);
     }
     out->decode_s = decode_s(c, at, demand);
     out->shortage_s = shortage_s(at, demand, out->decode_s);
+}
+
+void route_cost_of(struct route_cost *out, const struct schedule_conf *c, const struct inst_view *p,
+                   const struct inst_view *d, size_t n_d, const struct inst_view *at,
+                   const struct demand *demand) {
+    struct prompt_part part = {0};
+    if (p != NULL && p->id != at->id) part_at(&part, c, p, d, n_d, demand);
+    cost_at(out, c, p, &part, n_d, at, demand);
 }
 
 static double sum_of(const struct schedule_conf *c, const struct route_cost *r) {
@@ -148,20 +172,60 @@ static bool may_be_alone(const struct pick *k, size_t j) {
     return k->busy && v->n_decoding == 0 && v->n_prompts == 0;
 }
 
+/* D's by their groups, so that a P looks at those of its own alone. Where there are more than fit,
+ * it looks at all. */
+enum { INDEX_MAX = 4096, BUCKETS = 64 };
+struct by_group {
+    bool whole; /* all are in it */
+    uint16_t first[BUCKETS], next[INDEX_MAX];
+};
+static const uint16_t END = UINT16_MAX;
+
+static void index_groups(struct by_group *x, const struct inst_view *d, size_t n_d) {
+    x->whole = n_d <= INDEX_MAX;
+    for (size_t b = 0; b < BUCKETS; b++) x->first[b] = END;
+    for (size_t j = x->whole ? n_d : 0; j-- > 0;) {
+        uint16_t *first = &x->first[d[j].group % BUCKETS];
+        x->next[j] = *first;
+        *first = (uint16_t)j;
+    }
+}
+
+static size_t first_of(const struct by_group *x, unsigned group, size_t n_d) {
+    if (!x->whole) return 0;
+    const uint16_t j = x->first[group % BUCKETS];
+    return j == END ? n_d : j;
+}
+
+static size_t next_of(const struct by_group *x, size_t j, size_t n_d) {
+    if (!x->whole) return j + 1;
+    return x->next[j] == END ? n_d : x->next[j];
+}
+
 /* Calls fn for every pair; i == n_p: d alone. */
 typedef void pair_fn(struct pick *k, size_t i, size_t j, const struct route_cost *r, double cost,
                      void *arg);
 static void for_each_pair(struct pick *k, pair_fn *fn, void *arg) {
     struct route_cost r;
-    for (size_t j = 0; j < k->n_d; j++) {
-        if (!d_can(k, j)) continue;
-        for (size_t i = 0; i <= k->n_p; i++) {
-            const bool alone = i == k->n_p;
-            if (alone ? !may_be_alone(k, j) : !p_can(k, i) || !schedule_linked(&k->p[i], &k->d[j]))
-                continue;
-            route_cost_of(&r, k->c, alone ? NULL : &k->p[i], k->d, k->n_d, &k->d[j], k->demand);
+    struct by_group x;
+    index_groups(&x, k->d, k->n_d);
+    for (size_t i = 0; i < k->n_p; i++) {
+        const struct inst_view *p = &k->p[i];
+        struct prompt_part part;
+        bool has_part = false;
+        if (!p_can(k, i)) continue;
+        for (size_t j = first_of(&x, p->group, k->n_d); j < k->n_d; j = next_of(&x, j, k->n_d)) {
+            if (!schedule_linked(p, &k->d[j]) || !d_can(k, j)) continue;
+            if (!has_part) part_at(&part, k->c, p, k->d, k->n_d, k->demand);
+            has_part = true;
+            cost_at(&r, k->c, p, &part, k->n_d, &k->d[j], k->demand);
             fn(k, i, j, &r, sum_of(k->c, &r), arg);
         }
+    }
+    for (size_t j = 0; j < k->n_d; j++) {
+        if (!may_be_alone(k, j) || !d_can(k, j)) continue;
+        cost_at(&r, k->c, NULL, NULL, k->n_d, &k->d[j], k->demand);
+        fn(k, k->n_p, j, &r, sum_of(k->c, &r), arg);
     }
 }
 

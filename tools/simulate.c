@@ -5,8 +5,8 @@
 #include <string.h>
 #include "common/base/build.h"
 #include "common/base/cli.h"
-#include "tools/load/load_source.h"
 #include "tools/sim/sim_abilities.h"
+#include "tools/sim/sim_asks.h"
 #include "tools/sim/sim_report.h"
 
 static const struct cli_option rows[] = {
@@ -33,6 +33,9 @@ static const struct cli_option rows[] = {
     {"--trace", NULL, "FILE", "Azure's CSV or Mooncake's JSONL, also compressed by gzip"},
     {"--time-scale", NULL, "X", "times of a trace are multiplied by X; default 1"},
     {"--length-scale", NULL, "X", "lengths of a trace are multiplied by X; default 1"},
+    {"--overlay", NULL, "K", "K copies of a trace at once, each from a place that the seed draws"},
+    {"--load", NULL, "X",
+     "times are scaled so that all of the trace asks for X of what the instances can do"},
     {"--rate", "-r", "R", "without a trace: R requests a second; default 1"},
     {"--arrivals", NULL, "KIND", "of these: poisson (default), even, or bursty (crowds of 8)"},
     {"--in", "-i", "N[:M]", "tokens of a prompt, N to M; default 128"},
@@ -48,10 +51,10 @@ static const struct cli_option rows[] = {
 enum { FOLLOW = 1, FIXED = 2, STANDARD = 4, ORACLE = 8, ALL = 15 };
 
 struct options {
-    const char *abilities, *trace;
+    const char *abilities;
     unsigned modes;
-    double instances, slots, requests, seed, oracle_window_s, ttft_ms, gap_ms;
-    struct load_shape shape;
+    double instances, slots, requests, seed, oracle_window_s, ttft_ms, gap_ms, overlay, load;
+    struct sim_asks_conf asks;
     struct sim_conf sim;
 };
 
@@ -147,9 +150,11 @@ static bool take_value(struct options *o, const char *flag, const char *v) {
                    {"--cool", 0, 604800, false, &o->sim.cool_s},
                    {"--ttft-goal", 1e-3, 1e9, false, &o->ttft_ms},
                    {"--gap-goal", 1e-3, 1e9, false, &o->gap_ms},
-                   {"--time-scale", 1e-6, 1e6, false, &o->shape.time_scale},
-                   {"--length-scale", 1e-6, 1e3, false, &o->shape.length_scale},
-                   {"--rate", 1e-3, 1e5, false, &o->shape.rate},
+                   {"--time-scale", 1e-6, 1e6, false, &o->asks.shape.time_scale},
+                   {"--length-scale", 1e-6, 1e3, false, &o->asks.shape.length_scale},
+                   {"--rate", 1e-3, 1e5, false, &o->asks.shape.rate},
+                   {"--overlay", 1, SIM_OVERLAY_MAX, true, &o->overlay},
+                   {"--load", 1e-3, 1e3, false, &o->load},
                    {"--requests", 1, LOAD_TRACE_ROWS_MAX, true, &o->requests},
                    {"--oracle-window", 1, 1e6, false, &o->oracle_window_s},
                    {"--seed", 0, 0x1p53, true, &o->seed}};
@@ -161,16 +166,16 @@ static bool take_value(struct options *o, const char *flag, const char *v) {
         return true;
     }
     if (strcmp(flag, "--trace") == 0) {
-        o->trace = v;
+        o->asks.trace = v;
         return true;
     }
     if (strcmp(flag, "--mode") == 0) return word(flag, v, modes, &o->modes);
     if (strcmp(flag, "--ratio") == 0) return ratio(flag, v, &o->sim);
-    if (strcmp(flag, "--in") == 0) return range(flag, v, &o->shape.in);
-    if (strcmp(flag, "--out") == 0) return range(flag, v, &o->shape.out);
+    if (strcmp(flag, "--in") == 0) return range(flag, v, &o->asks.shape.in);
+    if (strcmp(flag, "--out") == 0) return range(flag, v, &o->asks.shape.out);
     if (strcmp(flag, "--arrivals") == 0) {
         if (!word(flag, v, kinds, &kind)) return false;
-        o->shape.arrivals = (enum load_arrivals)kind;
+        o->asks.shape.arrivals = (enum load_arrivals)kind;
         return true;
     }
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
@@ -217,26 +222,6 @@ static int take_options(struct options *o, int argc, char **argv) {
 }
 
 /* ---- the runs */
-static struct sim_ask *read_asks(struct options *o, size_t *n, struct errbuf *eb) {
-    struct load_source *source = NULL;
-    struct load_ask a;
-    const enum err e = o->trace != NULL ? load_source_read_trace(&source, &o->shape, o->trace, eb)
-                                        : load_source_create(&source, &o->shape);
-    if (e != ERR_OK) {
-        if (eb->text[0] == 0) err_set(eb, e, "out of memory");
-        return NULL;
-    }
-    size_t most = o->trace != NULL ? load_source_rows(source) : 1000;
-    if (o->requests > 0 && (o->trace == NULL || o->requests < (double)most))
-        most = (size_t)o->requests;
-    struct sim_ask *asks = malloc(most * sizeof(*asks));
-    if (asks == NULL) err_set(eb, ERR_NO_MEMORY, "out of memory");
-    for (*n = 0; asks != NULL && *n < most && load_source_next(source, &a);)
-        asks[(*n)++] = (struct sim_ask){a.at_s, a.in, a.out};
-    load_source_free(&source);
-    return asks;
-}
-
 static bool run_mode(const struct options *o, enum sim_mode mode, const struct sim_ask *asks,
                      size_t n) {
     struct sim_result *r = malloc(sizeof(*r));
@@ -253,13 +238,15 @@ static bool run_mode(const struct options *o, enum sim_mode mode, const struct s
 
 static int simulate(struct options *o) {
     struct errbuf eb = {0};
-    size_t n = 0;
-    struct sim_ask *asks = NULL;
+    struct sim_asks all;
     if (sim_abilities_read(&o->sim.perf, o->abilities, &eb) != ERR_OK ||
-        (asks = read_asks(o, &n, &eb)) == NULL) {
+        sim_asks_read(&all, &o->asks, &eb) != ERR_OK) {
         fprintf(stderr, "simulate: %s\n", eb.text);
         return 2;
     }
+    if (o->load > 0) sim_asks_scale(&all, &o->sim, o->load);
+    const struct sim_ask *asks = all.a;
+    const size_t n = all.n;
     printf("%u instances, %zu requests in %.1f s, goals %g ms and %g ms, seed %.0f\n",
            o->sim.instances, n, n > 0 ? asks[n - 1].at_s : 0, o->ttft_ms, o->gap_ms, o->seed);
     sim_report_head(stdout);
@@ -272,7 +259,7 @@ static int simulate(struct options *o) {
         ok = sim_oracle(&good, &o->sim, asks, n, o->oracle_window_s) == ERR_OK;
         if (ok) sim_report_oracle(stdout, good, n, n > 0 ? asks[n - 1].at_s : 0);
     }
-    free(asks);
+    sim_asks_free(&all);
     if (!ok) fputs("simulate: out of memory\n", stderr);
     return ok ? 0 : 2;
 }
@@ -296,12 +283,12 @@ int main(int argc, char **argv) {
         .oracle_window_s = 60,
         .ttft_ms = 1000,
         .gap_ms = 50,
-        .shape = {.rate = 1,
-                  .in = {128, 128},
-                  .out = {64, 64},
-                  .n_groups = 1,
-                  .time_scale = 1,
-                  .length_scale = 1},
+        .asks.shape = {.rate = 1,
+                       .in = {128, 128},
+                       .out = {64, 64},
+                       .n_groups = 1,
+                       .time_scale = 1,
+                       .length_scale = 1},
         .sim = {.p_rate = 1, .d_rate = 1, .switch_s = 0.2, .window_s = 5, .cool_s = 5}};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return help();
@@ -316,6 +303,8 @@ int main(int argc, char **argv) {
     o.sim.slots = (unsigned)o.slots;
     o.sim.first_token_s = o.ttft_ms * 1e-3;
     o.sim.token_s = o.gap_ms * 1e-3;
-    o.shape.seed = (uint64_t)o.seed;
+    o.asks.shape.seed = (uint64_t)o.seed;
+    o.asks.overlay = (unsigned)o.overlay;
+    o.asks.most = (size_t)o.requests;
     return simulate(&o);
 }

@@ -70,6 +70,7 @@ struct sim {
     uint32_t *peers, *members; /* [instances] twice: places in members of each group */
     double *rates;
     double turn, d_turn, now;
+    bool news; /* somebody may have room that had none */
     bool failed;
 };
 
@@ -178,6 +179,7 @@ static void ended(struct sim *s, uint32_t r) {
     const struct req *q = &s->reqs[r];
     const double gap = a->out > 1 ? (s->now - q->first_s) / (a->out - 1) : 0;
     const double ttft = q->first_s - START_S - a->at_s;
+    s->news = true;
     s->nodes[q->d].n_decodes--;
     s->nodes[q->d].booked -= blocks_of(a);
     s->out->ended++;
@@ -192,6 +194,7 @@ static void handed_over(struct sim *s, uint32_t r) {
     q->first_s = q->last_s = s->now;
     q->done = 1;
     s->out->tokens++;
+    s->news = true;
     s->nodes[q->p].n_prompts--;
     load_hist_add(&s->out->ttft, (s->now - START_S - s->asks[r].at_s) * 1e6);
     if (s->asks[r].out == 1) {
@@ -253,6 +256,7 @@ static void fill(const struct sim *s, struct inst_view *v, uint32_t i, bool of_p
 static void list_all(struct sim *s) {
     const unsigned n = s->c->instances;
     uint32_t *next = s->members;
+    s->news = true;
     s->n_p = s->n_d = 0;
     for (unsigned i = 0; i < n; i++) {
         const unsigned group = place_of(s, i)->group;
@@ -415,9 +419,12 @@ static void arrive(struct sim *s, uint32_t r) {
 }
 
 static void drain_queue(struct sim *s) {
-    while (s->queue.first != NONE) {
+    while (s->queue.first != NONE && s->news) {
         const uint32_t r = s->queue.first, next = s->reqs[r].next; /* place() lists it elsewhere */
-        if (!place(s, r)) return;
+        if (!place(s, r)) {
+            s->news = false; /* what has no room now has none until something ends */
+            return;
+        }
         s->queue.first = next;
         s->n_queued--;
         s->queued_s = s->n_queued > 0 ? s->queued_s - perf_prompt_s(&s->c->perf, s->asks[r].in) : 0;

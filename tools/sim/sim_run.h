@@ -37,6 +37,10 @@ struct sim_conf {
 struct sim_ask {
     double at_s;
     uint32_t in, out; /* at least 1 */
+    uint32_t number;  /* orders what comes at one time */
+    uint32_t copy;    /* beginnings are shared with those of the same alone */
+    uint32_t n_blocks, block_tokens;
+    const uint64_t *blocks; /* [n_blocks] names of its first tokens, block_tokens each */
 };
 
 struct sim_result {

@@ -56,7 +56,7 @@ static void draw(size_t from, size_t n, double begin_s, double rate, uint32_t in
     struct load_ask a;
     assert_int_equal(load_source_create(&s, &shape), ERR_OK);
     for (size_t i = 0; i < n && load_source_next(s, &a); i++)
-        asks[from + i] = (struct sim_ask){begin_s + a.at_s, a.in, a.out};
+        asks[from + i] = (struct sim_ask){.at_s = begin_s + a.at_s, .in = a.in, .out = a.out};
     load_source_free(&s);
 }
 
@@ -70,7 +70,7 @@ static void one_request_takes_prompt_link_and_steps(void **state) {
     struct sim_conf c = conf(SIM_FIXED, 2);
     const double prompt = perf_prompt_s(&c.perf, 512);
     (void)state;
-    asks[0] = (struct sim_ask){3, 512, 2};
+    asks[0] = (struct sim_ask){.at_s = 3, .in = 512, .out = 2};
     run(&c, 1);
     const double step = perf_step_s(&c.perf, 1, 513);
     assert_true(fabs(result.end_s - (3 + prompt + step)) < 1e-9);
@@ -92,7 +92,7 @@ static void one_request_takes_prompt_link_and_steps(void **state) {
 static void prompts_wait_for_those_before_them(void **state) {
     const struct sim_conf c = conf(SIM_FIXED, 2);
     (void)state;
-    for (int i = 0; i < 3; i++) asks[i] = (struct sim_ask){1, 1024, 1};
+    for (int i = 0; i < 3; i++) asks[i] = (struct sim_ask){.at_s = 1, .in = 1024, .out = 1};
     run(&c, 3);
     /* The decode instance is idle until then, and computes none: the queue is short. */
     assert_true(fabs(result.end_s - (1 + 3 * perf_prompt_s(&c.perf, 1024))) < 1e-9);
