@@ -68,6 +68,10 @@ static void put_links(struct buf *out, const struct console *c, const struct ins
         if (history_link_get(c->history, now, in->id, l->target, &h))
             buf_printf(out, ",\"bytesPerS\":%.0f,\"transferMs\":%.1f,\"n\":%llu", h.bytes_per_s,
                        h.transfer_ms, (unsigned long long)h.n);
+        if (l->ok && l->rtt_us > 0) buf_printf(out, ",\"rttMs\":%.3f", (double)l->rtt_us / 1000);
+        if (l->ok && (l->bytes_per_s | l->idle_bytes_per_s) != 0)
+            put_u64(out, "capacityBytesPerS",
+                    l->bytes_per_s > 0 ? l->bytes_per_s : l->idle_bytes_per_s);
         if (!l->ok) {
             put_str(out, "error", l->text);
             if (l->detail[0] != 0) put_str(out, "detail", l->detail);
@@ -120,16 +124,9 @@ static void put_instance(struct buf *out, const struct console *c, const struct 
 }
 
 static void put_counts(struct buf *out, const struct coordinator *co) {
-    struct relay_counts n;
-    relay_counts(co->relays, &n);
-    put_u64(out, "inFlight", n.in_flight);
-    put_u64(out, "queued", n.queued);
-    put_u64(out, "received", n.received);
-    put_u64(out, "finished", n.finished);
-    put_u64(out, "failed", n.failed);
-    put_u64(out, "retried", n.retried);
-    put_u64(out, "cancelled", n.cancelled);
-    put_u64(out, "refused", n.refused);
+    struct relay_count n[RELAY_COUNTS];
+    relay_counts_named(co->relays, n);
+    for (int i = 0; i < RELAY_COUNTS; i++) put_u64(out, n[i].name, n[i].n);
 }
 
 static void put_conf(struct buf *out, const struct coord_conf *c) {

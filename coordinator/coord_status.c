@@ -202,6 +202,8 @@ static struct json_value *instance_json(const struct coordinator *co, const stru
         add_str(l, "link", in->facts.status.links[i].text);
         if (in->facts.status.links[i].detail[0] != 0)
             add_str(l, "detail", in->facts.status.links[i].detail);
+        if (in->facts.status.links[i].rtt_us > 0)
+            add_u64(l, "rttMicroseconds", in->facts.status.links[i].rtt_us);
         const struct breaker *b = inst_link_breaker(in, in->facts.status.links[i].target);
         if (b != NULL) json_obj_set(l, "breaker", breaker_json(b));
         json_arr_add(links, l);
@@ -243,20 +245,13 @@ void coord_reply_alarms(const struct coordinator *co, struct http_x *x) {
 
 static struct json_value *status_json(struct coordinator *co) {
     struct json_value *root = json_new_obj(), *me = json_new_obj(), *arr = json_new_arr();
-    struct relay_counts c;
-    relay_counts(co->relays, &c);
+    struct relay_count n[RELAY_COUNTS];
+    relay_counts_named(co->relays, n);
     bool ready = controller_serves(co);
     json_obj_set(me, "ready", json_new_bool(ready));
     json_obj_set(me, "reasons", ready ? json_new_arr() : coord_reasons(co));
     add_u64(me, "uptimeSeconds", (clock_ms() - co->started_ms) / 1000);
-    add_u64(me, "requestsInFlight", c.in_flight);
-    add_u64(me, "requestsQueued", c.queued);
-    add_u64(me, "requestsReceived", c.received);
-    add_u64(me, "requestsFinished", c.finished);
-    add_u64(me, "requestsFailed", c.failed);
-    add_u64(me, "requestsRetried", c.retried);
-    add_u64(me, "requestsCancelled", c.cancelled);
-    add_u64(me, "requestsRefused", c.refused);
+    for (int i = 0; i < RELAY_COUNTS; i++) add_u64(me, n[i].name, n[i].n);
     json_obj_set(me, "needs", coord_needs(co));
     json_obj_set(me, "tenants", tenants_json(co));
     struct json_value *ha = ha_status(co);

@@ -225,7 +225,8 @@ static bool left_out(const char *family) {
     static const char *const names[] = {
         "request_received_total",  "request_success_total",   "request_failed_total",
         "request_cancelled_total", "failed_request_perc",     "npu_prefix_cache_hit_rate",
-        "baton_build_info",        "baton_log_dropped_total", "moe_expert_rows_total"};
+        "baton_build_info",        "baton_log_dropped_total", "moe_expert_rows_total",
+        "pd_link_rtt_seconds",     "pd_link_bytes_per_second"};
     if (strncmp(family, "process_", 8) == 0) return true;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (strcmp(family, names[i]) == 0) return true;

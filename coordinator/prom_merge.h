@@ -15,7 +15,9 @@
  *                         answers clients knows them better
  *   process_*, baton_build_info, baton_log_dropped_total: left out; they are one process's, and
  *                         each instance shows its own
- *   moe_expert_rows_total left out; a series for each expert of each instance fills the table
+ *   moe_expert_rows_total, pd_link_rtt_seconds, pd_link_bytes_per_second
+ *                         left out; a series for each expert or peer of each instance fills the
+ *                         table
  * Limits: PROM_TEXT_BYTES_MAX a text, PROM_SAMPLES_MAX samples in all; more are left out. */
 #ifndef BATON_COORDINATOR_PROM_MERGE_H
 #define BATON_COORDINATOR_PROM_MERGE_H

@@ -575,6 +575,18 @@ void relay_counts(const struct relay_set *s, struct relay_counts *out) {
     out->queued = s->n_queued;
 }
 
+void relay_counts_named(const struct relay_set *s, struct relay_count out[RELAY_COUNTS]) {
+    struct relay_counts c;
+    relay_counts(s, &c);
+    const struct relay_count all[RELAY_COUNTS] = {
+        {"requestsInFlight", c.in_flight},  {"requestsQueued", c.queued},
+        {"requestsReceived", c.received},   {"requestsFinished", c.finished},
+        {"requestsFailed", c.failed},       {"requestsRetried", c.retried},
+        {"requestsCancelled", c.cancelled}, {"requestsRefused", c.refused},
+    };
+    memcpy(out, all, sizeof(all));
+}
+
 const struct model_stats *relay_stats(const struct relay_set *s) {
     return s->stats;
 }

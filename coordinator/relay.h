@@ -56,12 +56,19 @@ bool relay_all_can_go(const struct relay_set *s, const struct to_leader *to);
 bool relay_status_is_failure(int status, bool stopped);
 
 struct relay_counts {
-    size_t in_flight, queued;
+    uint64_t in_flight, queued;
     /* received: finished + failed + cancelled + refused + in_flight. refused: not admitted, wrong
      * by a 4xx of P's, or ended by its client's stopInfer. retried: attempts that were lost. */
     uint64_t received, finished, failed, retried, cancelled, refused;
 };
 void relay_counts(const struct relay_set *s, struct relay_counts *out);
+/* The members by the names that answers have for them, in the order of answers. */
+enum { RELAY_COUNTS = 8 };
+struct relay_count {
+    const char *name; /* "requestsInFlight" */
+    uint64_t n;
+};
+void relay_counts_named(const struct relay_set *s, struct relay_count out[RELAY_COUNTS]);
 /* Some request that runs has this P and this D. */
 bool relay_uses_pair(const struct relay_set *s, uint32_t p_id, uint32_t d_id);
 /* Tokens of a request, as a mean of the last thousand or two that were answered: of its prompts,

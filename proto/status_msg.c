@@ -171,6 +171,9 @@ char *status_msg_format(const struct status_msg *m, int version) {
         json_obj_set(p, "link", json_new_str(m->links[i].text));
         if (m->links[i].detail[0] != 0) json_obj_set(p, "detail", json_new_str(m->links[i].detail));
         if (m->links[i].bytes_per_s > 0) add_int(p, "bytesPerSecond", m->links[i].bytes_per_s);
+        if (m->links[i].rtt_us > 0) add_int(p, "rttMicroseconds", m->links[i].rtt_us);
+        if (m->links[i].idle_bytes_per_s > 0)
+            add_int(p, "idleBytesPerSecond", m->links[i].idle_bytes_per_s);
         json_arr_add(peers, p);
         if (m->links[i].ok) json_arr_add(ips, json_new_str(m->links[i].server_ip));
     }
@@ -230,6 +233,8 @@ static enum err read_links(struct status_msg *m, const struct json_value *root, 
             if (json_get_str(p, "detail", &s, &n) == JSON_OK)
                 snprintf(l->detail, sizeof(l->detail), "%s", s);
             l->bytes_per_s = opt_uint(p, "bytesPerSecond", INT64_MAX);
+            l->rtt_us = opt_uint(p, "rttMicroseconds", INT64_MAX);
+            l->idle_bytes_per_s = opt_uint(p, "idleBytesPerSecond", INT64_MAX);
         }
         m->n_links = i + 1;
     }

@@ -35,6 +35,8 @@ struct link_status {
     char server_ip[16];
     char detail[256]; /* why it failed, or what differs by leave; "" when there is nothing to say */
     uint64_t bytes_per_s; /* what was sent over it lately had ("bytesPerSecond"); 0: nothing yet */
+    /* Measured while nothing went over it ("rttMicroseconds", "idleBytesPerSecond"); 0: not yet */
+    uint64_t rtt_us, idle_bytes_per_s;
 };
 /* A LoRA adapter that requests may name. */
 enum { STATUS_ADAPTERS_MAX = 1024, STATUS_PATH_BYTES = 1024 };

@@ -1,10 +1,11 @@
 /* proc_stat: /proc/self/stat, /proc/self/fd and the limit of descriptors. */
 #include "common/base/proc_stat.h"
 
-#include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void read_stat(struct proc_stat *p) {
@@ -31,16 +32,28 @@ static void read_stat(struct proc_stat *p) {
     p->resident_bytes = rss > 0 ? (uint64_t)rss * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
 }
 
+unsigned proc_fds_walk(void) {
+    char line[128];
+    int size = 0;
+    unsigned n = 0;
+    FILE *f = fopen("/proc/self/status", "re");
+    if (f == NULL) return 0;
+    while (size == 0 && fgets(line, sizeof(line), f) != NULL) sscanf(line, "FDSize: %d", &size);
+    fclose(f);
+    for (int fd = 0; fd < size; fd++) n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+unsigned proc_fds_open(void) {
+    struct stat st;
+    if (stat("/proc/self/fd", &st) == 0 && st.st_size > 0) return (unsigned)st.st_size;
+    return proc_fds_walk();
+}
+
 void proc_stat_read(struct proc_stat *p) {
     struct rlimit limit;
     *p = (struct proc_stat){0};
     read_stat(p);
-    DIR *d = opendir("/proc/self/fd");
-    if (d != NULL) {
-        int n = -3; /* ".", ".." and this one */
-        while (readdir(d) != NULL) n++;
-        closedir(d);
-        p->fds_open = n > 0 ? (unsigned)n : 0;
-    }
+    p->fds_open = proc_fds_open();
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) p->fds_max = limit.rlim_cur;
 }

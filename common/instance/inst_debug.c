@@ -65,6 +65,8 @@ static struct json_value *links_json(struct instance *in) {
         add_str(o, "text", links[i].text);
         add_str(o, "detail", links[i].detail);
         add_u64(o, "bytesPerSecond", links[i].bytes_per_s);
+        add_u64(o, "rttMicroseconds", links[i].rtt_us);
+        add_u64(o, "idleBytesPerSecond", links[i].idle_bytes_per_s);
         json_arr_add(arr, o);
     }
     free(links);

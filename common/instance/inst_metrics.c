@@ -163,6 +163,16 @@ static const struct metric_def
                 .kind = METRIC_GAUGE,
                 .labels = {"peer"},
                 .help = "1: the KV link to this peer is up."},
+    rtt_def = {.name = "pd_link_rtt_seconds",
+               .kind = METRIC_GAUGE,
+               .labels = {"peer"},
+               .help = "Round trip of the KV link to this peer, measured while nothing goes over "
+                       "it; no series before that."},
+    rate_def = {.name = "pd_link_bytes_per_second",
+                .kind = METRIC_GAUGE,
+                .labels = {"peer"},
+                .help = "Bandwidth of the KV link to this peer: the best of the last hand-overs, "
+                        "or of some filler while there were none."},
     role_def = {.name = "pd_role",
                 .kind = METRIC_GAUGE,
                 .labels = {"role"},
@@ -198,7 +208,7 @@ struct inst_metrics {
     struct metric_family *lora, *cache;
     struct metric *vectors;
     struct metric *leases, *expired, *pulls, *corrupt; /* NULL in standard mode */
-    struct metric_family *links;
+    struct metric_family *links, *link_rtt, *link_rate;
     struct metric *step_tokens;
     struct sample samples[SAMPLES];
     size_t n_samples; /* ever taken */
@@ -282,12 +292,19 @@ static void read_links(struct inst_metrics *im) {
     metric_set(im->expired, (double)st.n_leases_expired);
     metric_set(im->pulls, (double)st.n_pulls);
     metric_set(im->corrupt, (double)st.n_corrupt);
-    metric_clear(im->links); /* a peer that is not wanted any more has no series */
+    struct metric_family *const of_peers[] = {im->links, im->link_rtt, im->link_rate};
+    for (int i = 0; i < 3; i++)
+        metric_clear(of_peers[i]); /* a peer that is not wanted any more has no series */
     size_t n = kv_plane_links(im->in->kv_plane, &links);
     for (size_t i = 0; i < n; i++) {
+        const struct link_status *l = &links[i];
+        const uint64_t rate = l->bytes_per_s > 0 ? l->bytes_per_s : l->idle_bytes_per_s;
         char id[16];
-        snprintf(id, sizeof(id), "%u", links[i].target);
-        metric_set(metric_of(im->links, (const char *const[]){id, NULL}), links[i].ok ? 1 : 0);
+        const char *const peer[] = {id, NULL};
+        snprintf(id, sizeof(id), "%u", l->target);
+        metric_set(metric_of(im->links, peer), l->ok ? 1 : 0);
+        if (l->rtt_us > 0) metric_set(metric_of(im->link_rtt, peer), (double)l->rtt_us * 1e-6);
+        if (l->ok && rate > 0) metric_set(metric_of(im->link_rate, peer), (double)rate);
     }
     free(links);
 }
@@ -409,7 +426,11 @@ static enum err create_gauges(struct inst_metrics *im) {
     im->pulls = metric_of(metrics_family(im->reg, &pulls_def), NULL);
     im->corrupt = metric_of(metrics_family(im->reg, &corrupt_def), NULL);
     im->links = metrics_family(im->reg, &link_def);
-    return im->corrupt != NULL && im->links != NULL ? ERR_OK : ERR_NO_MEMORY;
+    im->link_rtt = metrics_family(im->reg, &rtt_def);
+    im->link_rate = metrics_family(im->reg, &rate_def);
+    return im->corrupt != NULL && im->links != NULL && im->link_rtt != NULL && im->link_rate != NULL
+               ? ERR_OK
+               : ERR_NO_MEMORY;
 }
 
 enum err inst_metrics_create(struct inst_metrics **out, struct instance *in) {

@@ -141,7 +141,8 @@ static void link_up(struct kv_plane *kp, struct kv_link *l) {
     l->window_bytes = l->pipe->window_bytes;
     l->sent_bytes = l->acked_bytes = l->taken_bytes = l->credited_bytes = 0;
     l->silence = (struct silence){.look_ms = now};
-    l->beat_ms = now;
+    l->ruler = (struct kv_ruler){0};
+    l->beat_ms = l->up_ms = l->quiet_ms = now;
     l->backoff_ms = kp->o.backoff_ms;
     l->up = true;
     tell(kp, l, true, "", l->differs);

@@ -108,6 +108,7 @@ struct kv_event {
     uint32_t n_held;   /* KV_EV_TX_GRANTED */
     struct kv_tx_stats stats;
     struct kv_measured measured;
+    bool idle; /* KV_EV_MEASURED: nobody asked for it */
 };
 
 /* ---- the I/O thread's objects */
@@ -153,9 +154,12 @@ struct kv_guest { /* at the listener: a connection whose question is not whole y
     uint8_t bytes[KV_ASK_BYTES_MAX];
 };
 
-struct kv_ruler { /* a measurement of a link: kv_measure.c */
-    bool on;
-    uint32_t n_sent, n_echoed;
+struct kv_ruler {  /* a measurement of a link: kv_measure.c */
+    bool on, idle; /* idle: nobody asked for it, and a transfer ends it */
+    uint32_t n_pings, n_frames, frame_bytes, under_way;
+    uint32_t first;            /* number of its first probe */
+    uint32_t n_sent, n_echoed; /* of its probes */
+    uint32_t n_stale;          /* probes before those whose echoes are still to come */
     uint64_t sent_us, began_us,
         rtt_us; /* the last probe; the first with filler; the least so far */
     uint64_t deadline_ms;
@@ -187,6 +191,8 @@ struct kv_link { /* one wanted peer */
     struct kv_tx *tx;
     struct kv_rx *rx;
     struct kv_ruler ruler;
+    uint64_t up_ms, quiet_ms;  /* since when; since when nothing went */
+    uint64_t ping_ms, fill_ms; /* the next round trips; the next filler */
 };
 
 /* TX_ASKED: a peer wants it, and the loop has not answered yet. */
@@ -284,6 +290,8 @@ struct kv_peer { /* loop thread, but for n_lends */
     char full[KV_TEXT_BYTES_MAX + 64]; /* with the reason */
     unsigned n_lends;                  /* I/O thread: fetches of its that are under way */
     double bytes_per_s;                /* kv_peer_note_rate(); 0: nothing was sent yet */
+    double idle_bytes_per_s;           /* of filler, kv_measure.c; 0: not yet */
+    uint64_t rtt_us;                   /* of the link that stands; 0: not yet */
 };
 
 struct kv_plane {
@@ -334,6 +342,7 @@ struct kv_plane {
     uint64_t due_ms;                /* something wants a tick sooner than the next regular one */
     uint64_t moved_bytes, moved_ms; /* of all links, and when that was seen to change */
     bool rested;                    /* since then heap_trim() was called */
+    uint64_t fill_ms;               /* kv_measure.c: no filler on an idle link before */
     struct wr scratch;              /* one control frame at a time */
     struct pollfd *polls;
     size_t polls_cap;

@@ -33,6 +33,7 @@ void kv_plane_opts_default(struct kv_plane_opts *o) {
         .mismatch_ms_max = 10000,
         .trans_ms = 10000,
         .handover_ms = 30000,
+        .idle_ms = 1000,
     };
 }
 
@@ -266,6 +267,8 @@ size_t kv_plane_links(const struct kv_plane *kp, struct link_status **links) {
         snprintf(s->text, sizeof(s->text), "%s", p->text);
         snprintf(s->server_ip, sizeof(s->server_ip), "%s", p->ip);
         s->bytes_per_s = (uint64_t)p->bytes_per_s;
+        s->idle_bytes_per_s = (uint64_t)p->idle_bytes_per_s;
+        s->rtt_us = p->up ? p->rtt_us : 0;
         const char *why = strstr(p->full + (p->up ? 0 : strlen("failed : ")), ": ");
         if (why != NULL) snprintf(s->detail, sizeof(s->detail), "%s", why + 2);
     }

@@ -59,6 +59,10 @@ struct kv_plane_opts {
     unsigned trans_ms; /* kv_trans_timeout: D completes a committed request in this time or gives it
                           up */
     unsigned handover_ms; /* P waits so long for room on D */
+    /* The side that prefills measures the round trip of a link so long after it has come up, and
+     * each ten times as long; where nothing went over any link for 15 times as long, its bandwidth
+     * too, with little filler, and again after 60 times as long. 0: never. */
+    unsigned idle_ms;
 
     /* The wanted set has no link in progress (n_ok of n_wanted). Comes after every kv_plane_want()
      * and whenever it becomes so. */

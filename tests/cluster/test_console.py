@@ -18,13 +18,14 @@ def members(required, **optional):
     return {"type": "object", "properties": {**required, **optional}, "required": list(required), "additionalProperties": False}
 
 
-LINK = members({"to": NUMBER}, bytesPerS=NUMBER, transferMs=NUMBER, n=NUMBER, error=TEXT, detail=TEXT, breaker=TEXT)
+LINK = members({"to": NUMBER}, rttMs=NUMBER, capacityBytesPerS=NUMBER, bytesPerS=NUMBER, transferMs=NUMBER, n=NUMBER, error=TEXT, detail=TEXT, breaker=TEXT)
 INSTANCE = members({"id": NUMBER, "name": TEXT, "address": TEXT, "group": NUMBER, "role": TEXT, "state": TEXT, "model": TEXT, "slotsTotal": NUMBER, "slotsFree": NUMBER,
                     "blocksTotal": NUMBER, "blocksFree": NUMBER, "waiting": NUMBER, "running": NUMBER, "kvLeases": NUMBER, "tasks": NUMBER, "tokensPerS": NUMBER, "rttMs": NUMBER},
                    links={"type": "array", "items": LINK}, lastError=TEXT, breaker=TEXT, embedsOnly=BOOL, wantedRole=TEXT, standsIn=BOOL, backInS=NUMBER, draining=TEXT)
 COORDINATOR = members({"version": TEXT, "commit": TEXT, "boot": TEXT, "startedUnixMs": NUMBER, "model": TEXT, "leads": BOOL, "ready": BOOL, "reasons": {"type": "array"},
-                       "needs": DATA, "inFlight": NUMBER, "queued": NUMBER, "received": NUMBER, "finished": NUMBER, "failed": NUMBER, "retried": NUMBER,
-                       "cancelled": NUMBER, "refused": NUMBER, "userPlane": DATA, "targets": members({"ttftMs": NUMBER, "gapMs": NUMBER})}, ha=DATA)
+                       "needs": DATA, "requestsInFlight": NUMBER, "requestsQueued": NUMBER, "requestsReceived": NUMBER, "requestsFinished": NUMBER,
+                       "requestsFailed": NUMBER, "requestsRetried": NUMBER,
+                       "requestsCancelled": NUMBER, "requestsRefused": NUMBER, "userPlane": DATA, "targets": members({"ttftMs": NUMBER, "gapMs": NUMBER})}, ha=DATA)
 MOVING = members({"id": TEXT, "state": TEXT, "p": NUMBER, "d": NUMBER})
 CLUSTER = members({"coordinator": COORDINATOR, "instances": {"type": "array", "items": INSTANCE}, "moving": {"type": "array", "items": MOVING, "maxItems": 64}})
 RECORD = members({"id": TEXT, "path": TEXT, "state": TEXT, "stream": BOOL, "attempt": NUMBER, "p": NUMBER, "d": NUMBER, "pName": TEXT, "dName": TEXT, "promptTokens": NUMBER,
@@ -139,7 +140,8 @@ def test_another_site_can_neither_read_nor_order(pair):
 def test_the_snapshot_says_what_is(pair):
     ids = [ask(pair).headers["RequestUUID"] for _ in range(3)]
     ended = wait_for(lambda: (s := pair.status()["coordinator"])["requestsInFlight"] == 0 and s["requestsFinished"], 20 * SLOW, "all ended")
-    snapshot = wait_for(lambda: (s := get(pair.mgmt, "/v2/console").json)["coordinator"]["finished"] == ended and s, 20 * SLOW, "it is made anew")
+    measured = lambda s: all("rttMs" in link for i in s["instances"] for link in i.get("links", []))  # noqa: E731
+    snapshot = wait_for(lambda: (s := get(pair.mgmt, "/v2/console").json)["coordinator"]["requestsFinished"] == ended and measured(s) and s, 20 * SLOW, "it is made anew")
     jsonschema.validate(snapshot, CLUSTER)
     c, status = snapshot["coordinator"], pair.status()
     assert c["ready"] and c["leads"] and c["reasons"] == [] and c["model"] == "fable" and c["targets"] == {"ttftMs": 1000, "gapMs": 50}
@@ -148,7 +150,8 @@ def test_the_snapshot_says_what_is(pair):
         assert all(mine[k] == theirs[k] for k in ("id", "name", "role", "state", "group", "slotsTotal", "blocksTotal"))
     p, d = (next(i for i in snapshot["instances"] if i["role"] == r) for r in ("prefill", "decode"))
     (link,) = p["links"]
-    assert link["to"] == d["id"] and link["n"] >= 3 and "error" not in link and "links" not in d and p["rttMs"] > 0
+    assert link["to"] == d["id"] and link["n"] >= 3 and "error" not in link and "links" not in d and p["rttMs"] > 0 and 0 < link["rttMs"] < 1000
+    assert re.search(r'^pd_link_rtt_seconds\{peer="%d"\} [0-9.e-]+$' % d["id"], get(pair.prefills[0].mgmt, "/metrics").text, re.M)
     said = get(pair.mgmt, "/v2/console/requests").json
     jsonschema.validate(said, REQUESTS)
     for i in ids:

@@ -51,6 +51,7 @@ checks["the topology is that of the cluster, and moves"] = async () => {
   must((await page.$$(".wire")).length === 4 + 2, "not four links and two ways from the coordinator");
   await wait(page, () => document.querySelectorAll(".wire.live").length > 0);
   await wait(page, () => document.querySelectorAll(".pulse").length > 0);
+  await wait(page, () => [...document.querySelectorAll(".wire-label text")].filter(t => /[0-9] (µs|ms)$/.test(t.textContent)).length === 4);
   await page.$eval(".node [role=button]", e => e.focus());
   await page.keyboard.press("Enter");
   await wait(page, () => document.querySelector("dialog[open] .facts"));
@@ -114,7 +115,11 @@ checks["a request shows who prefilled and who decoded it"] = async () => {
   const page = await open(at.console + "#requests");
   await ready.requests(page);
   await page.evaluate(() => [...document.querySelectorAll("main button")].find(b => b.innerText === "Pause").click());
-  await page.click(".reqs .req-line");
+  // One that has ended, and was not computed by a decode instance alone, as short rests of prompts are.
+  await page.evaluate(() => [...document.querySelectorAll(".reqs .req-line")].find(l => {
+    const [, p, d] = l.innerText.match(/(\S+) → (\S+)/) || [];
+    return p && p !== d && !/queued|prefilling|decoding|draining/.test(l.innerText);
+  }).click());
   const proof = await text(page, ".details:not([hidden])");
   const used = at.instances.filter(i => proof.includes(i.name)).map(i => i.role).sort().join();
   must(used === "decode,prefill" && /Two instances/.test(proof) && /KV hand-over/.test(proof), proof);

@@ -1,5 +1,5 @@
 // Cluster: what there is, how it is linked and what it does, and the orders one may give it.
-import { h, say, set, get, post, openDialog, bytes, count, ms, percent, plural, rate } from "./ui.js";
+import { h, say, set, get, post, openDialog, bytes, count, ms, percent, plural, rate, roundTrip } from "./ui.js";
 import { topology } from "./topology.js";
 
 const ROWS = 50;
@@ -74,12 +74,12 @@ export function clusterView(root, state) {
     const sum = (role, f) => list.reduce((n, i) => n + (i.role === role ? f(i) : 0), 0);
     const serving = role => list.filter(i => i.role === role && i.state === "serving").length, all = role => list.filter(i => i.role === role).length;
     const blocks = sum("decode", i => i.blocksTotal), free = sum("decode", i => i.blocksFree);
-    stats.running.show(count(c.inFlight - c.queued), "", "of " + count(sum("decode", i => i.slotsTotal)) + " slots");
-    stats.queued.show(count(c.queued), "", c.queued ? "wait for a pair" : "nobody waits");
+    stats.running.show(count(c.requestsInFlight - c.requestsQueued), "", "of " + count(sum("decode", i => i.slotsTotal)) + " slots");
+    stats.queued.show(count(c.requestsQueued), "", c.requestsQueued ? "wait for a pair" : "nobody waits");
     stats.out.show(rate(sum("decode", i => i.tokensPerS)), "tokens/s", serving("decode") + " of " + plural(all("decode"), "instance") + " serve");
     stats.prompt.show(rate(sum("prefill", i => i.tokensPerS)), "tokens/s", serving("prefill") + " of " + plural(all("prefill"), "instance") + " serve");
     stats.kv.show(blocks ? percent(1 - free / blocks) : "–", "", count(blocks - free) + " of " + count(blocks) + " blocks");
-    stats.done.show(count(c.finished), "", [c.failed ? count(c.failed) + " failed" : "none failed", c.retried ? count(c.retried) + " retried" : ""].filter(Boolean).join(", "));
+    stats.done.show(count(c.requestsFinished), "", [c.requestsFailed ? count(c.requestsFailed) + " failed" : "none failed", c.requestsRetried ? count(c.requestsRetried) + " retried" : ""].filter(Boolean).join(", "));
   }
 
   function showGroups(list) {
@@ -253,9 +253,11 @@ export function clusterView(root, state) {
       fact("Batch", String(i.running)), fact("Waiting there", String(i.waiting)), fact("Tokens a second", rate(i.tokensPerS)), fact("Round trip of a poll", i.rttMs ? ms(i.rttMs) : "–"),
       fact("Breaker", i.breaker || "closed"), fact("KV held for peers", String(i.kvLeases))));
     if (links.length > 0)
-      d.body.append(h("h3", {}, "KV links"), h("table", { class: "fixed" }, h("thead", {}, h("tr", {}, h("th", {}, i.links ? "To" : "From"), h("th", { class: "num" }, "KV"), h("th", { class: "num" }, "Hand-over"))),
+      d.body.append(h("h3", {}, "KV links"), h("table", { class: "fixed" }, h("thead", {}, h("tr", {}, h("th", {}, i.links ? "To" : "From"), h("th", { class: "num" }, "KV"), h("th", { class: "num" }, "Hand-over"),
+          h("th", { class: "num" }, "Round trip"), h("th", { class: "num wide" }, "Can carry"))),
         h("tbody", {}, links.map(l => h("tr", {}, h("td", {}, h("span", { class: "cut", title: l.detail || l.error }, (names.get(l.to) || l.to) + (l.error ? ": " + (l.detail || l.error) : ""))),
-          h("td", { class: "num" }, bytes(l.bytesPerS || 0) + "/s"), h("td", { class: "num" }, l.n ? ms(l.transferMs) : "none yet"))))));
+          h("td", { class: "num" }, bytes(l.bytesPerS || 0) + "/s"), h("td", { class: "num" }, l.n ? ms(l.transferMs) : "none yet"),
+          h("td", { class: "num" }, l.rttMs ? roundTrip(l.rttMs) : "–"), h("td", { class: "num wide" }, l.capacityBytesPerS ? bytes(l.capacityBytesPerS) + "/s" : "–"))))));
     if (i.role === "prefill" || i.role === "decode") d.foot.append(h("button", { type: "button", onclick: () => askRole(d, i, other) }, "Switch to " + other + " …"));
     d.foot.append(i.draining ? h("button", { type: "button", class: "main", onclick: () => confirm(d, i.id, "End the drain", [h("p", {}, "New requests may go there again.")],
       "../v1/instances/undrain", () => ({ id: i.id })) }, "End the drain …") : h("button", { type: "button", onclick: () => askDrain(d, i) }, "Drain …"));

@@ -1,6 +1,6 @@
 // The cluster as a drawing: coordinator, prefill and decode instances, KV links, and requests on their way. One unit is one pixel, so text has its size
 // in every window; what is drawn stays and is changed, so that a reader's focus stays too.
-import { svg, say, set, bytes, ms, rate, short, plural } from "./ui.js";
+import { svg, say, set, bytes, ms, rate, roundTrip, short, plural } from "./ui.js";
 import { stateOf, slotUse, kvUse } from "./cluster.js";
 
 const LABELS_MAX = 8, PULSES_MAX = 24, PULSE_MS = 900, DOTS_MAX = 18;
@@ -112,13 +112,13 @@ function self() {
     set(who, "x", narrow ? at.w - 14 : 14);
     set(who, "text-anchor", narrow ? "end" : "start");
     set(who, "y", narrow ? 25 : 43);
-    say(a, plural(c.inFlight - c.queued, "running", "running"));
+    say(a, plural(c.requestsInFlight - c.requestsQueued, "running", "running"));
     set(a, "y", narrow ? 47 : 74);
-    say(b, c.queued ? c.queued + " queued" : "queue empty");
+    say(b, c.requestsQueued ? c.requestsQueued + " queued" : "queue empty");
     set(b, "y", narrow ? 47 : 92);
     set(b, "x", narrow ? at.w - 14 : 14);
     set(b, "text-anchor", narrow ? "end" : "start");
-    const n = Math.min(c.queued, Math.floor((at.w - 28) / 9));
+    const n = Math.min(c.requestsQueued, Math.floor((at.w - 28) / 9));
     while (reqs.children.length > n) reqs.lastChild.remove();
     while (reqs.children.length < n) reqs.append(svg("circle", { class: "req wait", r: 2.6 }));
     [...reqs.children].forEach((e, k) => { set(e, "cx", 17 + k * 9); set(e, "cy", narrow ? 56 : 105); });
@@ -164,7 +164,7 @@ export function topology(root, open) {
   function wire(key) {
     let w = lines.get(key);
     if (!w) {
-      w = { path: svg("path", { class: "wire" }), label: svg("g", { class: "wire-label" }, svg("rect", { height: 18, rx: 4, y: -9 }), svg("text", { "text-anchor": "middle", y: 4 })), n: null, seen: false };
+      w = { path: svg("path", { class: "wire" }), label: svg("g", { class: "wire-label" }, svg("rect", { rx: 4 }), svg("text", { "text-anchor": "middle" }), svg("text", { class: "t-quiet", "text-anchor": "middle" })), n: null, seen: false };
       lines.set(key, w);
       wires.append(w.path);
       labels.append(w.label);
@@ -208,7 +208,8 @@ export function topology(root, open) {
 
     for (const w of lines.values()) w.seen = false;
     const links = ps.flatMap(p => (p.links || []).filter(l => at.has(l.to)).map(l => ({ p, l })));
-    const labelled = links.filter(x => x.l.error || x.l.bytesPerS >= 1).length <= LABELS_MAX;
+    const named = l => l.error || l.bytesPerS >= 1 || l.rttMs;
+    const labelled = links.filter(x => named(x.l)).length <= LABELS_MAX;
     const handed = new Map();
     // Lines leave and arrive side by side.
     const beside = (n, all) => (n - (all - 1) / 2) * Math.min(11, 50 / Math.max(all, 1));
@@ -218,14 +219,21 @@ export function topology(root, open) {
       set(w.path, "d", curve(at.get(p.id), at.get(l.to), place.narrow, false, beside(down, mine.length), beside(row, ps.length)));
       set(w.path, "class", "wire " + (l.error ? "broken" : live ? "live" : "idle"));
       w.path.style.strokeWidth = live ? Math.min(3.2, 1.2 + Math.log10(l.bytesPerS) / 4.5).toFixed(1) : "";
-      const text = place.narrow || !labelled ? "" : l.error ? "down" : live ? bytes(l.bytesPerS) + "/s" : "";
-      say(w.label.lastChild, text);
-      w.label.setAttribute("visibility", text ? "visible" : "hidden");
-      if (text) {
-        const t = ps.length < 2 ? 0.5 : 0.34 + 0.34 * row / (ps.length - 1), point = w.path.getPointAtLength(w.path.getTotalLength() * t), wide = text.length * 6.7 + 8;
+      const [plate, speed, trip] = w.label.children, shown = !place.narrow && labelled;
+      const first = shown ? l.error ? "down" : live ? bytes(l.bytesPerS) + "/s" : "" : "", second = shown && !l.error && l.rttMs ? roundTrip(l.rttMs) : "";
+      say(speed, first);
+      say(trip, second);
+      w.label.setAttribute("visibility", first || second ? "visible" : "hidden");
+      if (first || second) {
+        const t = ps.length < 2 ? 0.5 : 0.3 + 0.4 * row / (ps.length - 1), point = w.path.getPointAtLength(w.path.getTotalLength() * t);
+        const wide = Math.max(first.length, second.length) * 6.7 + 8, high = first && second ? 30 : 18;
         set(w.label, "transform", `translate(${point.x.toFixed(1)} ${point.y.toFixed(1)})`);
-        set(w.label.firstChild, "x", -wide / 2);
-        set(w.label.firstChild, "width", wide);
+        set(plate, "x", -wide / 2);
+        set(plate, "width", wide);
+        set(plate, "y", -high / 2);
+        set(plate, "height", high);
+        set(speed, "y", second ? -2 : 4);
+        set(trip, "y", first ? 11 : 4);
       }
       set(w.label, "class", "wire-label" + (l.error ? " broken" : ""));
       const fresh = w.n === null ? 0 : (l.n || 0) - w.n;

@@ -50,6 +50,8 @@ export function ms(v) {
   if (v < 99950) return (v / 1000).toFixed(v < 9995 ? 2 : 1) + " s";
   return Math.floor(v / 60000) + " min " + Math.round(v % 60000 / 1000) + " s";
 }
+// Of a link, which may be far below a millisecond.
+export const roundTrip = v => v < 0.95 ? Math.round(v * 1000) + " µs" : ms(v);
 export const percent = v => (v > 0 && v < 0.0995 ? (v * 100).toFixed(1) : Math.round(v * 100)) + "%";
 // Of what is known in whole milliseconds.
 export const wholeMs = v => v < 1000 ? v + " ms" : ms(v);

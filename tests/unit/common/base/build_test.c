@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include "common/base/build.h"
 #include "common/base/metrics.h"
+#include "common/base/proc_stat.h"
 
 static double value_of(struct metrics *m, struct build_metrics *bm, const char *name) {
     struct buf b = BUF_INIT;
@@ -50,6 +51,7 @@ static void series_follow_the_process(void **state) {
     assert_true(more > 0.9 * BYTES);
     assert_true(value_of(m, bm, "process_virtual_memory_bytes") > rss + BYTES);
     assert_true(value_of(m, bm, "process_open_fds") == fds + 1);
+    assert_int_equal(proc_fds_walk(), proc_fds_open());
     assert_true(value_of(m, bm, "process_max_fds") >= fds);
     assert_true(value_of(m, bm, "process_threads") >= 1);
     double took = value_of(m, bm, "process_cpu_seconds_total") - cpu;

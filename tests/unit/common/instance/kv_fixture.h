@@ -140,6 +140,7 @@ static void UNUSED side_init(struct side *s, struct loop *loop, unsigned seed) {
     s->o.settle_ms = 8000;
     s->o.backoff_ms = 20;
     s->o.backoff_ms_max = 200;
+    s->o.idle_ms = 0;
     s->o.on_settled = side_on_settled;
     s->o.on_link = side_on_link;
     s->o.arg = s;

@@ -134,6 +134,54 @@ static void a_link_is_measured_from_both_ends(void **state) {
     side_close(&p);
 }
 
+static uint64_t rtt_of(const struct side *s, uint64_t *bytes_per_s) {
+    struct link_status *links;
+    const size_t n = kv_plane_links(s->kp, &links);
+    const uint64_t rtt_us = n > 0 ? links[0].rtt_us : 0;
+    *bytes_per_s = n > 0 ? links[0].idle_bytes_per_s : 0;
+    assert_true(n == 0 || links[0].bytes_per_s == 0);
+    free(links);
+    return rtt_us;
+}
+
+static bool fact_rtt(void *arg) {
+    uint64_t bytes_per_s;
+    return rtt_of(arg, &bytes_per_s) > 0;
+}
+
+static bool fact_bandwidth(void *arg) {
+    uint64_t bytes_per_s;
+    return rtt_of(arg, &bytes_per_s) > 0 && bytes_per_s > 0;
+}
+
+/* And who asks for more is answered while that goes on. */
+static void an_idle_link_is_measured_by_who_prefills(void **state) {
+    struct side p, d;
+    struct told told[5] = {{0}};
+    struct kv_plane_stats st;
+    uint64_t none;
+    side_init(&p, *state, 1);
+    side_init(&d, *state, 2);
+    p.o.idle_ms = d.o.idle_ms = 10;
+    side_open(&p);
+    side_open(&d);
+    link_sides(&p, &d);
+    WAIT_FOR(*state, fact_rtt, &p);
+    struct kv_peer *peer = kv_plane_find_id(p.kp, D_ID);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(kv_plane_measure(p.kp, peer, on_told, &told[i]), ERR_OK);
+        WAIT_FOR(*state, fact_told, &told[i]);
+        assert_int_equal(told[i].e, ERR_OK);
+        assert_true(told[i].m.bytes > 4 << 20);
+    }
+    WAIT_FOR(*state, fact_bandwidth, &p);
+    assert_int_equal(rtt_of(&d, &none), 0);
+    kv_plane_stats(p.kp, &st);
+    assert_int_equal(st.n_protocol, 0);
+    side_close(&d);
+    side_close(&p);
+}
+
 static void a_measurement_ends_with_its_link(void **state) {
     struct side p, d;
     struct told told = {0};
@@ -571,6 +619,7 @@ int main(int argc, char **argv) {
         TEST(every_misfit_is_refused_with_both_values),
         TEST(weights_differ_by_leave_of_both),
         TEST(a_link_is_measured_from_both_ends),
+        TEST(an_idle_link_is_measured_by_who_prefills),
         TEST(a_measurement_ends_with_its_link),
         TEST(two_of_one_role_do_not_link),
         TEST(a_wrong_id_is_refused),
