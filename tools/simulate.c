@@ -20,6 +20,8 @@ static const struct cli_option rows[] = {
     {"--reject-factor", NULL, "F",
      "requests whose first token is expected later than F times its goal, or whose tokens would "
      "come so much too slowly, are refused; default 0: none"},
+    {"--per-machine", NULL, "N",
+     "instances that share a machine's cores, where ABILITIES has times; default 1"},
     {"--slots", NULL, "N", "sequences that an instance decodes at a time; default 32"},
     {"--link", NULL, "X",
      "bytes a second from one instance to another; default: hand-overs take "
@@ -53,7 +55,8 @@ enum { FOLLOW = 1, FIXED = 2, STANDARD = 4, ORACLE = 8, ALL = 15 };
 struct options {
     const char *abilities;
     unsigned modes;
-    double instances, slots, requests, seed, oracle_window_s, ttft_ms, gap_ms, overlay, load;
+    double instances, per_machine, slots, requests, seed, oracle_window_s, ttft_ms, gap_ms, overlay,
+        load;
     struct sim_asks_conf asks;
     struct sim_conf sim;
 };
@@ -141,6 +144,7 @@ static bool take_value(struct options *o, const char *flag, const char *v) {
         bool whole;
         double *to;
     } numbers[] = {{"--instances", 2, SIM_INSTANCES_MAX, true, &o->instances},
+                   {"--per-machine", 1, SIM_INSTANCES_MAX, true, &o->per_machine},
                    {"--slots", 1, SIM_SLOTS_MAX, true, &o->slots},
                    {"--link", 1, 1e15, false, &o->sim.link_bytes_per_s},
                    {"--kv-token", 0, 1e9, true, &o->sim.kv_token_bytes},
@@ -239,7 +243,7 @@ static bool run_mode(const struct options *o, enum sim_mode mode, const struct s
 static int simulate(struct options *o) {
     struct errbuf eb = {0};
     struct sim_asks all;
-    if (sim_abilities_read(&o->sim.perf, o->abilities, &eb) != ERR_OK ||
+    if (sim_abilities_read(&o->sim.perf, &o->sim.times, o->abilities, &eb) != ERR_OK ||
         sim_asks_read(&all, &o->asks, &eb) != ERR_OK) {
         fprintf(stderr, "simulate: %s\n", eb.text);
         return 2;
@@ -278,6 +282,7 @@ int main(int argc, char **argv) {
     struct options o = {
         .modes = ALL,
         .instances = 4,
+        .per_machine = 1,
         .slots = 32,
         .seed = 1,
         .oracle_window_s = 60,
@@ -300,6 +305,7 @@ int main(int argc, char **argv) {
     const int status = take_options(&o, argc, argv);
     if (status != 0) return status;
     o.sim.instances = (unsigned)o.instances;
+    o.sim.per_host = (unsigned)o.per_machine;
     o.sim.slots = (unsigned)o.slots;
     o.sim.first_token_s = o.ttft_ms * 1e-3;
     o.sim.token_s = o.gap_ms * 1e-3;

@@ -18,6 +18,7 @@ enum {
 struct ability {
     char dtype[16], kernels[16];
     struct perf_msg perf;
+    struct sim_times times;
     double kv_token_bytes, weight_bytes;
     double spread; /* of the times of one thing, relative; 0: unknown */
 };

@@ -117,7 +117,7 @@ static bool measure_here(struct advise *a) {
 static bool read_file(struct advise *a, const char *path) {
     struct errbuf eb = {0};
     struct ability *m = &a->abilities[0];
-    if (sim_abilities_read(&m->perf, path, &eb) != ERR_OK) {
+    if (sim_abilities_read(&m->perf, &m->times, path, &eb) != ERR_OK) {
         ctl_fail(a->c, 2, "--abilities: %s", eb.text);
         return false;
     }

@@ -37,7 +37,9 @@ static bool forecast(const struct advise *a, const struct advised_plan *p,
                          .switch_s = SWITCH_S,
                          .window_s = WINDOW_S,
                          .cool_s = COOL_S,
-                         .perf = p->ability->perf};
+                         .perf = p->ability->perf,
+                         .times = p->ability->times,
+                         .per_host = a->per_machine};
     struct sim_ask *moved = malloc(a->n * sizeof(*moved));
     struct sim_result *r = malloc(sizeof(*r));
     for (int i = 0; i < PERF_LENGTHS; i++) c.perf.prompts[i].seconds *= slower;

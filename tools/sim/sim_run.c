@@ -7,6 +7,7 @@
 #include "coordinator/plan.h"
 #include "coordinator/route.h"
 #include "coordinator/schedule.h"
+#include "tools/sim/sim_events.h"
 
 enum { NONE = UINT32_MAX, PLAN_EVERY_S = 1, TAIL_S = 3600, MEAN_OF = 32, NEW_TOKENS_GUESS = 128 };
 
@@ -16,21 +17,33 @@ static const double LOOK_S = 0.05;   /* who decodes as well looks so often for n
 static const double RES_LIMIT = 1.1; /* the coordinator's own default */
 static const unsigned QUEUE_MAX = 16;
 enum { BLOCK_TOKENS = 16, BLOCKS = 1 << 30 /* of a pool: room is not what is simulated */ };
+enum { PASS_PARTS_MAX = 64, PASS_ROWS_MIN = 16 };
 
-enum what { ARRIVAL, WORKED, HANDED_OVER, SWITCHED, PLAN };
-
-struct event {
-    double at;
-    uint64_t number;
-    enum what what;
-    uint32_t of;
+/* ASKED: the prompt is at its instance, once the ways there are done with (ASKING); SHOWN: the
+ * first token is at its client. ON_HOST: the first of the jobs of a machine has ended, unless
+ * another came or went since. */
+enum what {
+    ARRIVAL,
+    ASKING,
+    ASKED,
+    WORKED,
+    HANDED_OVER,
+    SHOWING,
+    SHOWN,
+    SWITCHED,
+    PLAN,
+    ON_HOST,
+    WHATS
 };
 
 struct req {
     double computed_s, prompt_s, left_s; /* prompt: expected by the router; all; not computed */
     double last_s;                       /* of the newest token */
     double first_s;
+    double rows, piece; /* of the prompt: computed; in the pass under way */
     uint32_t p, d, next, done;
+    uint32_t early; /* tokens that wait for the first one to be shown */
+    bool shown;
 };
 
 struct queue {
@@ -45,7 +58,7 @@ struct node {
     bool busy, steps;                      /* at work; that work has a step in it */
     bool leaving;                          /* its switch has begun to take its time */
     uint64_t booked, used; /* blocks: of its requests; of its batch at the last poll */
-    double piece_s;        /* of its first prompt in that work */
+    double piece_s;        /* of prompts in that work */
 };
 
 struct sim {
@@ -54,9 +67,11 @@ struct sim {
     struct sim_result *out;
     struct req *reqs;
     struct node *nodes;
-    struct event *heap;
-    size_t n_heap, cap_heap;
-    uint64_t n_events;
+    struct sim_events events;
+    struct sim_host *hosts; /* [n_hosts]; NULL: instances take nothing from each other */
+    uint64_t *host_events;  /* [n_hosts]: the event that counts of each */
+    unsigned n_hosts, per_host;
+    struct sim_pass pass;
     struct queue queue; /* that have no pair yet */
     uint64_t n_queued;
     double queued_s; /* of prompts */
@@ -74,39 +89,32 @@ struct sim {
     bool failed;
 };
 
-/* ---- events */
-static bool before(const struct event *a, const struct event *b) {
-    return a->at != b->at ? a->at < b->at : a->number < b->number;
-}
-
+/* ---- events, and what machines do meanwhile */
 static void at(struct sim *s, double when, enum what what, uint32_t of) {
-    if (s->n_heap == s->cap_heap) {
-        const size_t cap = s->cap_heap > 0 ? 2 * s->cap_heap : 1024;
-        struct event *more = realloc(s->heap, cap * sizeof(*more));
-        if (more == NULL) {
-            s->failed = true;
-            return;
-        }
-        s->heap = more;
-        s->cap_heap = cap;
-    }
-    const struct event e = {when, s->n_events++, what, of};
-    size_t i = s->n_heap++;
-    for (; i > 0 && before(&e, &s->heap[(i - 1) / 2]); i = (i - 1) / 2)
-        s->heap[i] = s->heap[(i - 1) / 2];
-    s->heap[i] = e;
+    if (!sim_events_add(&s->events, when, what, of)) s->failed = true;
 }
 
-static struct event take_event(struct sim *s) {
-    const struct event first = s->heap[0], e = s->heap[--s->n_heap];
-    size_t i = 0;
-    for (size_t k; (k = 2 * i + 1) < s->n_heap; i = k) {
-        if (k + 1 < s->n_heap && before(&s->heap[k + 1], &s->heap[k])) k++;
-        if (!before(&s->heap[k], &e)) break;
-        s->heap[i] = s->heap[k];
+static void look_at_host(struct sim *s, unsigned h) {
+    double when;
+    if (!sim_host_next(&s->hosts[h], &when)) return;
+    s->host_events[h] = s->events.n_added;
+    at(s, when > s->now ? when : s->now, ON_HOST, h);
+}
+
+/* So many seconds of a thread of instance i; SIM_HOP is of those beside its engine. WHATS: nobody
+ * waits for it. */
+static void spend(struct sim *s, uint32_t i, enum sim_work kind, double seconds, enum what what,
+                  uint32_t of) {
+    if (s->hosts == NULL) {
+        if (what != WHATS) at(s, s->now + seconds, what, of);
+        return;
     }
-    s->heap[i] = e;
-    return first;
+    const struct sim_job job = {.id = what == WHATS ? SIM_NOBODY : of * WHATS + what + 1,
+                                .kind = kind,
+                                .threads = kind == SIM_HOP ? 1 : (unsigned)s->c->times.threads,
+                                .left_s = seconds};
+    if (sim_host_add(&s->hosts[i / s->per_host], &job, s->now) != ERR_OK) s->failed = true;
+    look_at_host(s, i / s->per_host);
 }
 
 /* ---- queues */
@@ -145,6 +153,38 @@ static double prompt_part(const struct sim *s, uint32_t i) {
 }
 
 /* ---- the work of an instance */
+/* Gives prompts their parts of a pass, at most so many rows in all; returns its seconds. */
+static double fill_pass(struct sim *s, struct node *v, double rows) {
+    const struct sim_times *t = &s->c->times;
+    struct sim_part parts[PASS_PARTS_MAX];
+    size_t n = 0;
+    for (uint32_t r = v->prompts.first; r != NONE; r = s->reqs[r].next) {
+        struct req *q = &s->reqs[r];
+        const bool room =
+            n < PASS_PARTS_MAX && (t->pass_prompts <= 0 || (double)n < t->pass_prompts);
+        q->piece = room ? fmin(fmin(s->asks[r].in - q->rows, t->chunk_tokens), rows) : 0;
+        if (!(q->piece > 0)) continue;
+        rows -= q->piece;
+        parts[n++] = (struct sim_part){q->rows, q->rows + q->piece};
+    }
+    return sim_pass_s(&s->pass, parts, n) + t->step_s + (double)n * t->sequence_s;
+}
+
+/* One that takes longer than most_s is made smaller; it never has less than PASS_ROWS_MIN. */
+static double pass_of(struct sim *s, struct node *v, double most_s) {
+    const double all = s->c->times.pass_tokens > 0 ? s->c->times.pass_tokens : HUGE_VAL;
+    const double seconds = fill_pass(s, v, all);
+    if (!(seconds > most_s)) return seconds;
+    double rows = 0;
+    for (uint32_t r = v->prompts.first; r != NONE; r = s->reqs[r].next) rows += s->reqs[r].piece;
+    return fill_pass(s, v, fmax(floor(rows * most_s / seconds), PASS_ROWS_MIN));
+}
+
+/* Prompts whole, one after the other. */
+static double piece_of(const struct sim *s, const struct node *v, double most_s) {
+    return fmin(s->reqs[v->prompts.first].left_s, most_s);
+}
+
 static void work(struct sim *s, uint32_t i) {
     struct node *v = &s->nodes[i];
     double step = 0;
@@ -156,18 +196,21 @@ static void work(struct sim *s, uint32_t i) {
     }
     v->steps = v->n_batch > 0;
     v->piece_s = 0;
-    if (v->steps) step = perf_step_s(&s->c->perf, v->n_batch, v->context / v->n_batch);
+    if (v->steps)
+        step = perf_step_s(&s->c->perf, v->n_batch, v->context / v->n_batch) + s->c->times.step_s +
+               v->n_batch * s->c->times.sequence_s;
     if (v->prompts.first != NONE) {
-        const double left = s->reqs[v->prompts.first].left_s;
-        const double most = v->steps                      ? step * prompt_part(s, i)
-                            : works_as(s, i, ROLE_DECODE) ? LOOK_S
-                                                          : left;
-        v->piece_s = left < most ? left : most;
+        const bool parts = s->c->times.chunk_tokens > 0;
+        const double most = v->steps                                ? step * prompt_part(s, i)
+                            : !parts && works_as(s, i, ROLE_DECODE) ? LOOK_S
+                                                                    : HUGE_VAL;
+        v->piece_s = parts ? pass_of(s, v, most) : piece_of(s, v, most);
     } else if (!v->steps) {
         return;
     }
     v->busy = true;
-    at(s, s->now + step + v->piece_s, WORKED, i);
+    spend(s, i, v->steps && step > v->piece_s ? SIM_STEP : SIM_PROMPT, step + v->piece_s, WORKED,
+          i);
 }
 
 static uint64_t blocks_of(const struct sim_ask *a) {
@@ -188,25 +231,58 @@ static void ended(struct sim *s, uint32_t r) {
     s->new_tokens += (a->out - s->new_tokens) / MEAN_OF;
 }
 
+/* ---- the ways between client, coordinator and instances */
+/* Half of what a request takes beside its prompt: processor time, then the rest of it. */
+static void go(struct sim *s, uint32_t r, enum what what) {
+    const struct sim_times *t = &s->c->times;
+    const double in = s->asks[r].in, cpu = t->request_cpu_s + in * t->prompt_token_cpu_s;
+    const uint32_t i = what == ASKING ? s->reqs[r].p : s->reqs[r].d;
+    spend(s, i, SIM_HOP, cpu / 2, what, r);
+}
+
+static void wait_on(struct sim *s, uint32_t r, enum what what) {
+    const struct sim_times *t = &s->c->times;
+    const double in = s->asks[r].in, all = t->request_s + in * t->prompt_token_s;
+    const double cpu = t->request_cpu_s + in * t->prompt_token_cpu_s;
+    at(s, s->now + fmax(all - cpu, 0) / 2, what, r);
+}
+
+static bool has_ways(const struct sim_times *t) {
+    return t->request_s + t->prompt_token_s + t->request_cpu_s + t->prompt_token_cpu_s > 0;
+}
+
+static void asked(struct sim *s, uint32_t r) {
+    push(s, &s->nodes[s->reqs[r].p].prompts, r);
+    work(s, s->reqs[r].p);
+}
+
+/* The first token is at the client, and what came before it. */
+static void shown(struct sim *s, uint32_t r) {
+    struct req *q = &s->reqs[r];
+    q->first_s = q->last_s = s->now;
+    q->shown = true;
+    load_hist_add(&s->out->ttft, (s->now - START_S - s->asks[r].at_s) * 1e6);
+    for (uint32_t k = 0; k < q->early; k++) load_hist_add(&s->out->gaps, 0);
+    if (q->done == s->asks[r].out) ended(s, r);
+}
+
 /* The KV is at the decode instance. */
 static void handed_over(struct sim *s, uint32_t r) {
     struct req *q = &s->reqs[r];
-    q->first_s = q->last_s = s->now;
     q->done = 1;
     s->out->tokens++;
     s->news = true;
     s->nodes[q->p].n_prompts--;
-    load_hist_add(&s->out->ttft, (s->now - START_S - s->asks[r].at_s) * 1e6);
-    if (s->asks[r].out == 1) {
-        ended(s, r);
-        return;
-    }
+    if (has_ways(&s->c->times))
+        go(s, r, SHOWING);
+    else
+        shown(s, r);
+    if (s->asks[r].out == 1) return;
     push(s, &s->nodes[q->d].waiting, r);
     work(s, q->d);
 }
 
-static void prompt_done(struct sim *s, struct node *v) {
-    const uint32_t r = pop(s, &v->prompts);
+static void prompt_done(struct sim *s, struct node *v, uint32_t r) {
     struct req *q = &s->reqs[r];
     double link = 0;
     v->queue_s -= q->computed_s;
@@ -217,12 +293,36 @@ static void prompt_done(struct sim *s, struct node *v) {
     at(s, s->now + (link > 0 ? link : 0), HANDED_OVER, r);
 }
 
+/* A pass has been computed: those that are whole now leave the others. */
+static void pass_done(struct sim *s, struct node *v) {
+    struct queue left = {NONE, NONE}, whole = {NONE, NONE};
+    while (v->prompts.first != NONE) {
+        const uint32_t r = pop(s, &v->prompts);
+        struct req *q = &s->reqs[r];
+        q->rows += q->piece;
+        q->piece = 0;
+        push(s, q->rows < s->asks[r].in ? &left : &whole, r);
+    }
+    v->prompts = left;
+    while (whole.first != NONE) prompt_done(s, v, pop(s, &whole));
+}
+
+static void piece_done(struct sim *s, struct node *v) {
+    struct req *q = &s->reqs[v->prompts.first];
+    q->left_s -= v->piece_s;
+    if (q->left_s <= 1e-12) prompt_done(s, v, pop(s, &v->prompts));
+}
+
 static void step_done(struct sim *s, struct node *v) {
     unsigned n = 0;
+    spend(s, (uint32_t)(v - s->nodes), SIM_HOP, v->n_batch * s->c->times.token_cpu_s, WHATS, 0);
     for (unsigned k = 0; k < v->n_batch; k++) {
         const uint32_t r = v->batch[k];
         struct req *q = &s->reqs[r];
-        load_hist_add(&s->out->gaps, (s->now - q->last_s) * 1e6);
+        if (q->shown)
+            load_hist_add(&s->out->gaps, (s->now - q->last_s) * 1e6);
+        else
+            q->early++;
         q->last_s = s->now;
         s->out->tokens++;
         v->context++;
@@ -231,7 +331,7 @@ static void step_done(struct sim *s, struct node *v) {
             continue;
         }
         v->context -= (double)s->asks[r].in + q->done;
-        ended(s, r);
+        if (q->shown) ended(s, r);
     }
     v->n_batch = n;
 }
@@ -320,8 +420,10 @@ static bool place(struct sim *s, uint32_t r) {
     p->n_prompts++;
     s->nodes[q->d].n_decodes++;
     s->nodes[q->d].booked += demand.blocks;
-    push(s, &p->prompts, r);
-    work(s, q->p);
+    if (has_ways(&s->c->times))
+        go(s, r, ASKING);
+    else
+        asked(s, r);
     return true;
 }
 
@@ -434,37 +536,67 @@ static void drain_queue(struct sim *s) {
 static void worked(struct sim *s, uint32_t i) {
     struct node *v = &s->nodes[i];
     v->busy = false;
-    if (v->piece_s > 0) {
-        struct req *q = &s->reqs[v->prompts.first];
-        q->left_s -= v->piece_s;
-        if (q->left_s <= 1e-12) prompt_done(s, v);
-    }
+    if (v->piece_s > 0 && s->c->times.chunk_tokens > 0)
+        pass_done(s, v);
+    else if (v->piece_s > 0)
+        piece_done(s, v);
     if (v->steps) step_done(s, v);
     work(s, i);
 }
 
-static void happen(struct sim *s, const struct event *e) {
-    s->now = e->at;
-    switch (e->what) {
-    case ARRIVAL: arrive(s, e->of); break;
+static void happen(struct sim *s, enum what what, uint32_t of);
+
+static void on_host(struct sim *s, const struct sim_event *e) {
+    uint32_t id;
+    if (s->host_events[e->of] != e->number) return;
+    while (sim_host_take(&s->hosts[e->of], s->now, &id))
+        happen(s, (enum what)((id - 1) % WHATS), (id - 1) / WHATS);
+    look_at_host(s, e->of);
+}
+
+static void happen(struct sim *s, enum what what, uint32_t of) {
+    switch (what) {
+    case ARRIVAL: arrive(s, of); break;
+    case ASKING: wait_on(s, of, ASKED); break;
+    case ASKED: asked(s, of); break;
+    case SHOWING: wait_on(s, of, SHOWN); break;
+    case SHOWN:
+        shown(s, of);
+        settle(s, s->reqs[of].d);
+        break;
     case WORKED:
-        worked(s, e->of);
-        settle(s, e->of);
+        worked(s, of);
+        settle(s, of);
         break;
     case HANDED_OVER: {
-        const struct req *q = &s->reqs[e->of];
-        handed_over(s, e->of);
+        const struct req *q = &s->reqs[of];
+        handed_over(s, of);
         settle(s, q->p);
         settle(s, q->d);
         break;
     }
-    case SWITCHED: switched(s, e->of); break;
+    case SWITCHED: switched(s, of); break;
     case PLAN:
         plan(s);
         at(s, s->now + PLAN_EVERY_S, PLAN, 0);
         break;
+    case ON_HOST:
+    case WHATS: break;
     }
     drain_queue(s);
+}
+
+static bool start_hosts(struct sim *s) {
+    const struct sim_times *t = &s->c->times;
+    if (!(t->cores > 0)) return true;
+    const struct sim_host_conf conf = sim_times_host(t);
+    s->per_host = s->c->per_host > 0 ? s->c->per_host : 1;
+    s->n_hosts = (s->c->instances + s->per_host - 1) / s->per_host;
+    s->hosts = calloc(s->n_hosts, sizeof(*s->hosts));
+    s->host_events = calloc(s->n_hosts, sizeof(*s->host_events));
+    if (s->hosts == NULL || s->host_events == NULL) return false;
+    for (unsigned h = 0; h < s->n_hosts; h++) sim_host_init(&s->hosts[h], &conf, START_S);
+    return true;
 }
 
 static bool start(struct sim *s, size_t n) {
@@ -489,6 +621,8 @@ static bool start(struct sim *s, size_t n) {
         s->plan.nodes[i] = (struct plan_node){.id = i + 1, .label = -1, .here = true};
     }
     s->queue.first = NONE;
+    sim_pass_of(&s->pass, &s->c->perf, (unsigned)s->c->times.chunk_tokens);
+    if (!start_hosts(s)) return false;
     s->plan.n = n_inst;
     s->plan.started_ms = (uint64_t)(START_S * 1e3);
     s->arrivals.window_s = s->placed.window_s = s->c->window_s;
@@ -522,7 +656,10 @@ static void stop(struct sim *s) {
     free(s->peers);
     free(s->members);
     free(s->rates);
-    free(s->heap);
+    for (unsigned h = 0; s->hosts != NULL && h < s->n_hosts; h++) sim_host_free(&s->hosts[h]);
+    free(s->hosts);
+    free(s->host_events);
+    sim_events_free(&s->events);
 }
 
 enum err sim_run(struct sim_result *out, const struct sim_conf *c, const struct sim_ask *asks,
@@ -539,15 +676,18 @@ enum err sim_run(struct sim_result *out, const struct sim_conf *c, const struct 
         at(&s, START_S + PLAN_EVERY_S, PLAN, 0);
     }
     for (size_t next = 0; !s.failed && out->ended + out->refused < n;) {
-        if (next < n && asks[next].at_s + START_S <= s.heap[0].at) {
-            const struct event e = {asks[next].at_s + START_S, 0, ARRIVAL, (uint32_t)next};
-            next++;
-            happen(&s, &e);
+        if (next < n && asks[next].at_s + START_S <= s.events.heap[0].at_s) {
+            s.now = asks[next].at_s + START_S;
+            happen(&s, ARRIVAL, (uint32_t)next++);
             continue;
         }
-        const struct event e = take_event(&s);
-        if (e.at > START_S + out->span_s + TAIL_S) break;
-        happen(&s, &e);
+        const struct sim_event e = sim_events_take(&s.events);
+        if (e.at_s > START_S + out->span_s + TAIL_S) break;
+        s.now = e.at_s;
+        if (e.what == ON_HOST)
+            on_host(&s, &e);
+        else
+            happen(&s, (enum what)e.what, e.of);
     }
     out->unfinished = n - out->ended - out->refused;
     stop(&s);

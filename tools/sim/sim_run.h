@@ -2,10 +2,13 @@
  * gives roles, its router (schedule.h, route.h) gives pairs; instances are what proto/perf_msg.h
  * says of them. Times in seconds. Thread: one. The same input gives the same output.
  *
- * An instance computes prompts one after the other and decodes its sequences step by step; one that
- * does both gives prompts their part of the time between two steps. The first token is there when
- * the KV is at the decode instance; layers go while later ones are computed. A switch waits until
- * the instance has nothing left, and takes switch_s then. */
+ * An instance computes prompts one after the other, or in passes of chunks of all that wait where
+ * `times` has chunks, and decodes its sequences step by step; one that does both gives prompts
+ * their part of the time between two steps. Layers go to the decode instance while later ones are
+ * computed; the first token is there when the KV is, and when what lies between instance and client
+ * has taken its time (tools/sim/sim_times.h). Instances of one machine share its cores
+ * (tools/sim/sim_host.h). A switch waits until the instance has nothing left, and takes switch_s
+ * then. */
 #ifndef BATON_TOOLS_SIM_RUN_H
 #define BATON_TOOLS_SIM_RUN_H
 
@@ -14,6 +17,7 @@
 #include "proto/err.h"
 #include "proto/perf_msg.h"
 #include "tools/load/load_hist.h"
+#include "tools/sim/sim_times.h"
 
 enum { SIM_INSTANCES_MAX = 1000, SIM_SLOTS_MAX = 1024 };
 
@@ -32,6 +36,9 @@ struct sim_conf {
     double switch_s;                         /* after the last work of the old role */
     double window_s, cool_s;                 /* of the planner */
     struct perf_msg perf;
+    struct sim_times times;
+    unsigned per_host; /* instances of a machine, whose cores they share where times.cores says; at
+                          least 1 */
 };
 
 struct sim_ask {

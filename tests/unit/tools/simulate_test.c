@@ -39,7 +39,8 @@ static struct sim_conf conf(enum sim_mode mode, unsigned instances) {
                          .switch_s = 0.2,
                          .window_s = 5,
                          .cool_s = 5};
-    assert_int_equal(sim_abilities_parse(&c.perf, ABILITIES, strlen(ABILITIES), &eb), ERR_OK);
+    assert_int_equal(sim_abilities_parse(&c.perf, &c.times, ABILITIES, strlen(ABILITIES), &eb),
+                     ERR_OK);
     return c;
 }
 
@@ -87,6 +88,80 @@ static void one_request_takes_prompt_link_and_steps(void **state) {
     run(&c, 1);
     assert_true(result.end_s >= 3 + prompt + step - 1e-9);
     assert_true(result.end_s < 3 + prompt + 0.25);
+}
+
+/* The same by hand, with ways, passes and steps of their own time. */
+static void what_lies_beside_an_engine_takes_its_time(void **state) {
+    struct sim_conf c = conf(SIM_FIXED, 2);
+    (void)state;
+    c.times.chunk_tokens = 256;
+    c.times.step_s = 0.001;
+    c.times.sequence_s = 0.0005;
+    c.times.request_s = 0.02;
+    c.times.prompt_token_s = 1e-5;
+    c.times.request_cpu_s = 0.004;
+    const double prompt = 2 * (perf_prompt_s(&c.perf, 256) + 0.0015), ways = 0.02 + 512e-5;
+    asks[0] = (struct sim_ask){3, 512, 4, 0};
+    run(&c, 1);
+    assert_true(fabs(load_hist_mean(&result.ttft) / ((prompt + ways) * 1e6) - 1) < 0.011);
+    const double step = perf_step_s(&c.perf, 1, 513) + 0.0015;
+    assert_true(fabs(result.end_s - (3 + prompt + ways / 2 + 3 * step)) < 1e-4);
+    /* On machines that have a core for that it is the same. */
+    c.times.cores = 2;
+    c.times.threads = 1;
+    c.times.beside_prompt = c.times.beside_step = 1;
+    c.per_host = 1;
+    const double alone = result.end_s;
+    run(&c, 1);
+    assert_true(fabs(result.end_s - alone) < 1e-9);
+    /* Where they have not, the steps wait for the other half of the request's, and the tokens'. */
+    c.times.cores = 1;
+    run(&c, 1);
+    assert_true(fabs(result.end_s - alone - 0.002) < 1e-9);
+    c.times.token_cpu_s = 0.001;
+    run(&c, 1);
+    assert_true(fabs(result.end_s - alone - 0.002 - 2 * 0.001) < 1e-9);
+}
+
+/* Prompts that wait together share passes: each of them ends with the last. */
+static void prompts_share_passes(void **state) {
+    struct sim_conf c = conf(SIM_FIXED, 2);
+    (void)state;
+    c.times.chunk_tokens = 256;
+    for (int i = 0; i < 3; i++) asks[i] = (struct sim_ask){1, 512, 1, (uint32_t)i};
+    run(&c, 3);
+    /* The first is alone in its first pass, as the others come while it is computed; its second
+     * half goes with their first ones. */
+    const double half = perf_prompt_s(&c.perf, 256);
+    assert_true(fabs(result.end_s - 1 - 6 * half) < 1e-9);
+    assert_true(fabs(load_hist_quantile(&result.ttft, 0.3) / (4 * half * 1e6) - 1) < 0.011);
+}
+
+/* Two that prefill and two that decode, each with a thread, on two cores or on four. */
+static void instances_of_one_machine_share_its_cores(void **state) {
+    struct sim_conf c = conf(SIM_FIXED, 4);
+    double end[2], gap[2];
+    (void)state;
+    c.times.threads = 1;
+    c.times.beside_prompt = c.times.beside_step = 1;
+    c.per_host = 4;
+    draw(0, 200, 0, 100, 1024, 64);
+    for (int i = 0; i < 2; i++) {
+        c.times.cores = 4 - 2 * i;
+        run(&c, 200);
+        assert_int_equal(result.unfinished, 0);
+        end[i] = result.end_s;
+        gap[i] = load_hist_mean(&result.gaps);
+    }
+    /* Prompts are what takes longest: four that want a core have half of one each. */
+    print_message("ends after %.1f and %.1f s, gaps of %.1f and %.1f ms\n", end[0], end[1],
+                  gap[0] / 1e3, gap[1] / 1e3);
+    assert_true(end[1] > 1.2 * end[0] && end[1] < 2.01 * end[0]);
+    assert_true(gap[1] > 1.2 * gap[0]);
+    /* What runs at once slows each other. */
+    c.times.beside_prompt = 1.5;
+    run(&c, 200);
+    assert_true(result.end_s > 1.3 * end[1] && result.end_s < 1.51 * end[1]);
 }
 
 static void prompts_wait_for_those_before_them(void **state) {
@@ -191,11 +266,12 @@ static void abilities_that_say_nothing_are_refused(void **state) {
                  {"{\"prompts\":[{\"tokens\":-1}]}", "perf.prompts[0].tokens"},
                  {"{", ""}};
     struct perf_msg m;
+    struct sim_times times;
     (void)state;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         struct errbuf eb = {0};
-        assert_int_not_equal(sim_abilities_parse(&m, wrong[i].text, strlen(wrong[i].text), &eb),
-                             ERR_OK);
+        assert_int_not_equal(
+            sim_abilities_parse(&m, &times, wrong[i].text, strlen(wrong[i].text), &eb), ERR_OK);
         assert_true(eb.text[0] != 0 && strstr(eb.text, wrong[i].says) != NULL);
     }
 }
@@ -203,6 +279,9 @@ static void abilities_that_say_nothing_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_request_takes_prompt_link_and_steps),
+        cmocka_unit_test(what_lies_beside_an_engine_takes_its_time),
+        cmocka_unit_test(prompts_share_passes),
+        cmocka_unit_test(instances_of_one_machine_share_its_cores),
         cmocka_unit_test(prompts_wait_for_those_before_them),
         cmocka_unit_test(every_request_ends_once),
         cmocka_unit_test(who_would_be_late_is_refused),
