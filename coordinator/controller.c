@@ -273,7 +273,8 @@ static void take_orders_over(struct coordinator *co, struct inst *in) {
     in->plan.place.role = stand_in_reported(co, m);
     const bool both = m->role == ROLE_FLEX && co->conf.controller_enabled;
     planner_stands_in(co, in, both && co->conf.fall_back && stand_in_says(m->p_percentage));
-    if (both && (co->conf.flex || co->conf.unsplit) && !stand_in_says(m->p_percentage))
+    if (both && (co->conf.flex || co->conf.unsplit || co->conf.single_node) &&
+        !stand_in_says(m->p_percentage))
         in->plan.place.share = m->p_percentage;
     log_info("controller", "id=%u event=role_kept role=%s", in->id,
              inst_role_name(in->plan.place.role));

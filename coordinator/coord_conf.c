@@ -81,12 +81,22 @@ static const struct conf_key keys[] = {
     INT(tokenizer_timeout_s, O "exception_config.tokenizer_timeout", 0, REQUEST_TIMEOUT_S_MAX,
         "300", "seconds of /v1/tokenizer; 0: no bound"),
     WORD(deploy_mode, O "digs_scheduler_config.deploy_mode",
-         "pd_separate|pd_disaggregation|pd_disaggregation_single_container", "pd_separate",
-         "how instances work together"),
+         "pd_separate|pd_disaggregation|pd_disaggregation_single_container|single_node",
+         "pd_separate",
+         "how instances work together: in pairs of prefill and decode; single_node: each serves "
+         "whole requests"),
     WORD(scheduler_type, O "digs_scheduler_config.scheduler_type",
          "default_scheduler|digs_scheduler", "digs_scheduler", "scheduler"),
-    WORD(algorithm_type, O "digs_scheduler_config.algorithm_type", "round_robin|load_balance",
-         "load_balance", "how a pair is chosen"),
+    WORD(
+        algorithm_type, O "digs_scheduler_config.algorithm_type",
+        "round_robin|cache_affinity|load_balance", "load_balance",
+        "how a pair, or an instance, is chosen; cache_affinity: the one that had the conversation"),
+    INT(cache_size, O "digs_scheduler_config.cache_size", 1, 10000, "100",
+        "cache_affinity: conversations that are remembered"),
+    NUM(slots_thresh, O "digs_scheduler_config.slots_thresh", 0, 1, "0.05",
+        "cache_affinity: part of its slots that an instance must have free for its conversations"),
+    NUM(block_thresh, O "digs_scheduler_config.block_thresh", 0, 1, "0.05",
+        "cache_affinity: part of its KV blocks that it must have free for them"),
     INT(max_schedule_count, O "digs_scheduler_config.max_schedule_count", 1, 90000, "10000",
         "requests looked at in one pass over the queue"),
     INT(reordering_type, O "digs_scheduler_config.reordering_type", 1, 3, "1",
@@ -573,6 +583,42 @@ static enum err read_discover(struct coord_conf *c, struct errbuf *eb) {
     return discover_parse(&c->discover_names, c->discover, &defaults, eb);
 }
 
+/* What goes with what (cluster-api 8.1). The controller's word for the mode is another key. */
+static enum err check_scheduler(struct coord_conf *c, const struct json_value *root,
+                                struct errbuf *eb) {
+    const bool digs = strcmp(c->scheduler_type, "digs_scheduler") == 0,
+               affinity = strcmp(c->algorithm_type, "cache_affinity") == 0;
+    struct json_value *controller = NULL;
+    const char *mode = c->deploy_mode;
+    size_t n = 0;
+    c->single_node = strcmp(c->deploy_mode, "single_node") == 0;
+    if (affinity && !c->single_node)
+        return err_set(eb, ERR_BAD_CONFIG,
+                       O
+                       "digs_scheduler_config.algorithm_type must be round_robin or load_balance "
+                       "with deploy_mode \"%s\", got \"cache_affinity\", which is for single_node",
+                       c->deploy_mode);
+    if (digs && strcmp(c->algorithm_type, "load_balance") != 0)
+        return err_set(eb, ERR_BAD_CONFIG,
+                       O "digs_scheduler_config.algorithm_type must be load_balance with "
+                         "digs_scheduler, got \"%s\"",
+                       c->algorithm_type);
+    if (!digs && !affinity && strcmp(c->algorithm_type, "round_robin") != 0)
+        return err_set(eb, ERR_BAD_CONFIG,
+                       O "digs_scheduler_config.algorithm_type must be round_robin%s with "
+                         "default_scheduler, got \"%s\"",
+                       c->single_node ? " or cache_affinity" : "", c->algorithm_type);
+    if (json_get_obj(root, "controller", &controller) == JSON_OK)
+        (void)json_get_str(controller, "deploy_mode", &mode, &n);
+    if ((strcmp(mode, "single_node") == 0) != c->single_node)
+        return err_set(eb, ERR_BAD_CONFIG,
+                       R "deploy_mode must be that of " O
+                         "digs_scheduler_config.deploy_mode where one of them is single_node, got "
+                         "\"%s\" and \"%s\"",
+                       mode, c->deploy_mode);
+    return ERR_OK;
+}
+
 static enum err check_rules(struct coord_conf *c, const struct json_value *root,
                             struct errbuf *eb) {
     enum err e = check_tls(c, root, eb);
@@ -589,18 +635,7 @@ static enum err check_rules(struct coord_conf *c, const struct json_value *root,
                        R "default_p_rate and " R "default_d_rate must be both 0 or both above 0 "
                          "with a sum of at most 16, got %lld and %lld",
                        (long long)c->p_rate, (long long)c->d_rate);
-    if (strcmp(c->scheduler_type, "digs_scheduler") == 0 &&
-        strcmp(c->algorithm_type, "load_balance") != 0)
-        return err_set(eb, ERR_BAD_CONFIG,
-                       O "digs_scheduler_config.algorithm_type must be load_balance with "
-                         "digs_scheduler, got \"%s\"",
-                       c->algorithm_type);
-    if (strcmp(c->scheduler_type, "default_scheduler") == 0 &&
-        strcmp(c->algorithm_type, "round_robin") != 0)
-        return err_set(eb, ERR_BAD_CONFIG,
-                       O "digs_scheduler_config.algorithm_type must be round_robin with "
-                         "default_scheduler, got \"%s\"",
-                       c->algorithm_type);
+    if ((e = check_scheduler(c, root, eb)) != ERR_OK) return e;
     if (c->longest_timeouts) {
         c->schedule_timeout_s = c->first_token_timeout_s = c->tokenizer_timeout_s =
             c->vectors_timeout_s = REQUEST_TIMEOUT_S_MAX;

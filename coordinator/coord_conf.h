@@ -57,8 +57,8 @@ struct coord_conf {
     char deploy_mode[48], scheduler_type[32], algorithm_type[32], load_cost_values[16],
         load_cost_coefficient[96], cors_origin[512], management_hosts[512];
     int64_t metrics_reuse_s;
-    int64_t max_schedule_count, reordering_type, select_type;
-    double res_limit_rate, string_token_rate, reject_factor;
+    int64_t max_schedule_count, reordering_type, select_type, cache_size;
+    double res_limit_rate, string_token_rate, reject_factor, slots_thresh, block_thresh;
     char log_level[16], error_format[16], error_style[16], access_log[COORD_PATH_BYTES];
     char api_keys_file[COORD_FILE_BYTES], tls_min_version[8], client_certificates[16];
     bool tls_verify_host;
@@ -97,6 +97,7 @@ struct coord_conf {
     struct discover_names discover_names; /* as `discover` has them */
     struct limits_conf limits;
 
+    bool single_node;       /* deploy_mode */
     double coefficients[9]; /* a i o n k m r b c of load_cost_coefficient */
     double weights[4];      /* of route_weights */
     char dir[COORD_PATH_BYTES];

@@ -85,8 +85,11 @@ struct json_value *coord_reasons(const struct coordinator *co) {
         add_str(o, "detail", detail);
         json_arr_add(arr, o);
     }
-    const char *const missing[] = {p ? NULL : "no prefill instance serves",
-                                   d ? NULL : "no decode instance serves"};
+    const bool whole = co->conf.single_node;
+    const char *const missing[] = {p       ? NULL
+                                   : whole ? "no instance serves"
+                                           : "no prefill instance serves",
+                                   d || whole ? NULL : "no decode instance serves"};
     for (int i = 0; i < 2 && !controller_embeds(co); i++) {
         if (missing[i] == NULL) continue;
         struct json_value *o = json_new_obj();
@@ -252,6 +255,7 @@ static struct json_value *status_json(struct coordinator *co) {
     json_obj_set(me, "reasons", ready ? json_new_arr() : coord_reasons(co));
     add_u64(me, "uptimeSeconds", (clock_ms() - co->started_ms) / 1000);
     for (int i = 0; i < RELAY_COUNTS; i++) add_u64(me, n[i].name, n[i].n);
+    add_str(me, "deployMode", co->conf.deploy_mode);
     json_obj_set(me, "needs", coord_needs(co));
     json_obj_set(me, "tenants", tenants_json(co));
     struct json_value *ha = ha_status(co);

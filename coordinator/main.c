@@ -227,9 +227,11 @@ static enum err read_digs_files(struct coordinator *co, struct errbuf *eb) {
 
 static void fill_schedule(struct coordinator *co) {
     const struct coord_conf *c = &co->conf;
-    co->sched.policy = strcmp(c->algorithm_type, "round_robin") == 0 ? POLICY_ROUND_ROBIN
-                       : strcmp(c->routing, "cost") == 0             ? POLICY_COST
-                                                                     : POLICY_LOAD_BALANCE;
+    (void)schedule_policy_parse(&co->sched.policy, c->algorithm_type);
+    if (co->sched.policy == POLICY_LOAD_BALANCE && strcmp(c->routing, "cost") == 0)
+        co->sched.policy = POLICY_COST;
+    co->sched.slots_free_min = c->slots_thresh;
+    co->sched.blocks_free_min = c->block_thresh;
     memcpy(co->sched.weights, c->weights, sizeof(co->sched.weights));
     co->sched.local_tokens_max = (double)c->local_prefill_max;
     co->sched.prefill_queue_max = (unsigned)c->prefill_queue_max;

@@ -1,5 +1,8 @@
 /* plan: the rules, in their order.
  *
+ * 0. Where no instance is ever split off (single_node) all of them are unsplit decode instances of
+ *    one group, from the moment they are known, whatever labels or earlier plans say. No other rule
+ *    applies.
  * 1. One that comes with a role keeps it; a static label leaves no choice.
  * 2. The others get a role in the fixed ratio, one that is missing first.
  * 3. Who is in no group goes to that of its peers, else to the one that has fewest of its role.
@@ -85,6 +88,17 @@ bool plan_is_unsplit(const struct plan_place *place) {
 bool plan_is_peer(enum inst_role role, unsigned group, const struct plan_place *place) {
     return group != 0 && place->group == group &&
            place->role == (role == ROLE_PREFILL ? ROLE_DECODE : ROLE_PREFILL);
+}
+
+/* ---- rule 0 */
+
+/* Of one role, so that nobody of them is the peer of another. One that has not answered yet keeps
+ * no other place: what it is to be does not depend on what it says. */
+static void leave_whole(struct plan *p) {
+    for (size_t i = 0; i < p->n; i++)
+        p->nodes[i].place =
+            (struct plan_place){.role = ROLE_DECODE, .group = 1, .share = PLAN_UNSPLIT};
+    p->decided = true;
 }
 
 /* ---- rule 1 */
@@ -624,6 +638,10 @@ enum err plan_make(struct plan *p, const struct plan_conf *c, uint64_t now_ms) {
     bool gave = false;
     if (p->n == 0) return ERR_OK;
     qsort(p->nodes, p->n, sizeof(*p->nodes), by_id);
+    if (c->single_node && c->decides) {
+        leave_whole(p);
+        return ERR_OK;
+    }
     if ((w.nodes = malloc(p->n * sizeof(*w.nodes))) == NULL) return ERR_NO_MEMORY;
     for (size_t i = 0; i < p->n; i++) {
         w.nodes[i] = p->nodes[i];

@@ -52,6 +52,7 @@ struct plan_node {
 
 struct plan_conf {
     bool decides;            /* false: roles come from elsewhere, and what is reported is all */
+    bool single_node;        /* all instances do both, always (rule 0) */
     unsigned p_rate, d_rate; /* fixed ratio; 0 and 0: one to one */
     uint64_t first_wait_ms;  /* first roles wait so long for those that are not here */
     uint64_t settle_ms; /* so long after the start not all instances may be known: nobody moves */

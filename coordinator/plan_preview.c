@@ -81,7 +81,9 @@ static void why_moved(char *why, const struct look *l, const struct plan_node *v
 
 static void explain(char *why, const struct look *l, const struct plan_node *v,
                     const struct plan_place *to) {
-    if (v->place.role != to->role)
+    if (l->conf->single_node)
+        snprintf(why, PLAN_WHY_BYTES, "deploy_mode single_node: every instance does both");
+    else if (v->place.role != to->role)
         why_first_role(why, l, v, to);
     else if (to->next != v->place.next && to->by_load)
         snprintf(why, PLAN_WHY_BYTES,
@@ -160,7 +162,8 @@ static bool is_lacking(const struct plan *p, unsigned group, enum inst_role role
         const struct plan_node *v = &p->nodes[i];
         if (v->place.group != group || v->place.role == ROLE_NONE) continue;
         *any = true;
-        has |= v->place.next == role || (v->place.role == role && is_at_work(v));
+        has |= v->place.next == role ||
+               ((v->place.role == role || plan_is_unsplit(&v->place)) && is_at_work(v));
     }
     return !has;
 }

@@ -142,6 +142,7 @@ static void decide_daily(struct coordinator *co, uint64_t now_ms) {
 static struct plan_conf conf_of(const struct coordinator *co) {
     const struct coord_conf *c = &co->conf;
     struct plan_conf conf = {.decides = c->controller_enabled,
+                             .single_node = c->single_node,
                              .p_rate = (unsigned)c->p_rate,
                              .d_rate = (unsigned)c->d_rate,
                              .first_wait_ms =
@@ -330,6 +331,8 @@ enum err planner_may_switch(const struct coordinator *co, uint32_t id, enum inst
         return err_set(eb, ERR_INVALID, "role must be prefill or decode");
     if (!co->conf.controller_enabled)
         return err_set(eb, ERR_CONFLICT, "controller.enabled is false: roles come from elsewhere");
+    if (co->conf.single_node)
+        return err_set(eb, ERR_CONFLICT, "deploy_mode is single_node: no instance has one role");
     if (needs_no_switch(in, role)) return ERR_OK;
     if (!in->facts.online || !inst_answers(in) || in->life.state == INST_LEAVING)
         return err_set(eb, ERR_CONFLICT, "instance %u does not answer", id);

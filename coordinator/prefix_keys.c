@@ -68,12 +68,14 @@ size_t prefix_keys_of(struct prefix_key out[PREFIX_KEYS_MAX], uint64_t seed, con
     while (n_out < PREFIX_KEYS_MAX) {
         const size_t by_brace = brace < n_braces ? braces[brace] : SIZE_MAX;
         const size_t at = by_brace < step ? by_brace : step;
+        const bool behind_brace = by_brace == at;
         if (at > n) break;
         if (by_brace == at) brace++;
         if (step == at) step = step_from(at);
         h = fold_words(h, p + whole, at - whole);
         whole = at / WORD * WORD;
-        out[n_out++] = (struct prefix_key){close_with(h, p + whole, at - whole), at};
+        out[n_out++] =
+            (struct prefix_key){close_with(h, p + whole, at - whole), (uint32_t)at, behind_brace};
     }
     return n_out;
 }

@@ -5,6 +5,7 @@
 #ifndef BATON_COORDINATOR_PREFIX_KEYS_H
 #define BATON_COORDINATOR_PREFIX_KEYS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,7 +17,8 @@ enum {
 
 struct prefix_key {
     uint64_t hash; /* never 0 */
-    size_t at;     /* bytes of the input before it */
+    uint32_t at;   /* bytes of the input before it */
+    bool behind_brace;
 };
 
 /* The cuts of p[0..n), first to last, of what lies between cuts nothing is known. seed: of what

@@ -218,6 +218,8 @@ static void put_view(struct recorder *rec, const struct inst_view *v) {
     for (size_t i = 0; i < v->n_peers; i++)
         buf_printf(b, i > 0 ? ",%u" : "%u", (unsigned)v->peers[i]);
     buf_putc(b, ']');
+    if (v->whole)
+        put_list(rec, "free", (const double[]){(double)v->slots_free, (double)v->blocks_free}, 2);
     put_cost(rec, v);
     buf_putc(b, '}');
 }
@@ -245,6 +247,7 @@ void recorder_decision(struct recorder *rec, const struct record_decision *d) {
     put_u64(rec, "avoidP", d->avoid_p);
     put_u64(rec, "avoidD", d->avoid_d);
     put_u64(rec, "turn", d->turn);
+    if (d->demand.home != 0) put_u64(rec, "home", d->demand.home);
     put_views(rec, "p", d->p, d->n_p);
     put_views(rec, "d", d->d, d->n_d);
     if (d->found)
@@ -343,10 +346,7 @@ static void put_start(struct recorder *rec, const struct schedule_conf *c) {
     put_str(rec, "baton", BATON_VERSION);
     put_str(rec, "commit", build_commit());
     put_u64(rec, "unixUs", clock_unix_us());
-    put_str(rec, "policy",
-            c->policy == POLICY_ROUND_ROBIN ? "round_robin"
-            : c->policy == POLICY_COST      ? "cost"
-                                            : "load_balance");
+    put_str(rec, "policy", schedule_policy_name(c->policy));
     put_bool(rec, "limitDemand", c->limit_demand);
     put_f64(rec, "resLimitRate", c->res_limit_rate);
     put_list(rec, "coefficients", c->coefficients,
@@ -357,6 +357,8 @@ static void put_start(struct recorder *rec, const struct schedule_conf *c) {
         put_u64(rec, "prefillQueueMax", c->prefill_queue_max);
         put_f64(rec, "tokenTargetS", c->token_target_s);
     }
+    if (c->policy == POLICY_CACHE_AFFINITY)
+        put_list(rec, "freeMin", (const double[]){c->slots_free_min, c->blocks_free_min}, 2);
     commit(rec);
 }
 

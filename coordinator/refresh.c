@@ -100,7 +100,9 @@ static void update(struct coordinator *co, struct inst *in, const struct refresh
     if (!take_links(in, m)) log_error("refresh", "id=%u event=no_memory", in->id);
     /* A flex is the pair of its own, whatever else it is linked with. */
     in->plan.place.role = m->role == ROLE_FLEX ? ROLE_DECODE : m->role;
-    in->plan.place.stands_in = m->role == ROLE_FLEX;
+    const bool both = m->role == ROLE_FLEX, whole = co->conf.single_node;
+    in->plan.place.stands_in = both && !whole;
+    in->plan.place.share = both && whole ? PLAN_UNSPLIT : 0;
     in->facts.online = true;
     in->facts.closed_ms = 0;
     if (now_ms - in->facts.suspect_ms >= (uint64_t)co->conf.sync_s * 1000) in->facts.suspect_ms = 0;
@@ -189,7 +191,7 @@ void refresh_route(struct coordinator *co, struct http_x *x) {
                           "instances itself");
         return;
     }
-    const enum err e = refresh_msg_parse(&m, body, n, skip, &n_skipped, &eb);
+    const enum err e = refresh_msg_parse(&m, co->conf.single_node, body, n, skip, &n_skipped, &eb);
     if (e != ERR_OK) {
         coord_reply_error(co, x, e == ERR_NO_MEMORY ? 503 : 400, eb.text);
         return;

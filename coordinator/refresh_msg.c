@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "coordinator/coord_conf.h"
+#include "coordinator/plan.h"
 #include "proto/json.h"
 
 enum { INTER_COMM_PORT = 1121, INSTANCES_ROOM = 2 * INSTANCES_MAX };
@@ -124,7 +125,18 @@ static enum err read_address(struct refresh_inst *in, const struct json_value *o
     return ERR_OK;
 }
 
-/* ASCII codes of P, D, U and F. */
+/* One of single_node has no role of its own: it does both. */
+static enum err read_whole(struct refresh_inst *in, uint64_t code, struct errbuf *eb) {
+    in->p_percentage = PLAN_UNSPLIT;
+    in->role = ROLE_FLEX;
+    if (code == 'U' || code == 'F') return ERR_OK;
+    return err_set(eb, ERR_INVALID,
+                   "static_info.role must be 85 (undefined) or 70 (flex) with deploy_mode "
+                   "single_node, got %" PRIu64,
+                   code);
+}
+
+/* ASCII codes of P, D and F. */
 static enum err read_role(struct refresh_inst *in, uint64_t code, uint64_t share,
                           struct errbuf *eb) {
     in->p_percentage = -1;
@@ -142,7 +154,7 @@ static enum err read_role(struct refresh_inst *in, uint64_t code, uint64_t share
     return ERR_OK;
 }
 
-static enum err read_static(struct refresh_inst *in, const struct json_value *o,
+static enum err read_static(struct refresh_inst *in, bool single_node, const struct json_value *o,
                             struct errbuf *eb) {
     struct json_value *info = NULL;
     uint64_t v[S_COUNT];
@@ -162,7 +174,7 @@ static enum err read_static(struct refresh_inst *in, const struct json_value *o,
     in->total_blocks = v[S_BLOCKS];
     in->block_size = (uint32_t)v[S_BLOCK_SIZE];
     in->label = (int)v[S_LABEL];
-    return read_role(in, v[S_ROLE], v[S_SHARE], eb);
+    return single_node ? read_whole(in, v[S_ROLE], eb) : read_role(in, v[S_ROLE], v[S_SHARE], eb);
 }
 
 static enum err read_peers(struct refresh_inst *in, const struct json_value *info, size_t *n_peers,
@@ -251,10 +263,10 @@ static bool is_taken(const uint32_t *set, uint32_t id, size_t *at) {
 }
 
 /* Out of memory and too many peers end the whole; what else is wrong leaves this one out. */
-static enum err read_one(struct refresh_inst *in, const struct json_value *o, size_t *n_peers,
-                         struct errbuf *eb) {
+static enum err read_one(struct refresh_inst *in, bool single_node, const struct json_value *o,
+                         size_t *n_peers, struct errbuf *eb) {
     enum err e = read_address(in, o, eb);
-    if (e == ERR_OK) e = read_static(in, o, eb);
+    if (e == ERR_OK) e = read_static(in, single_node, o, eb);
     if (e == ERR_OK) e = read_dynamic(in, o, n_peers, eb);
     return e;
 }
@@ -275,7 +287,7 @@ static enum err read_instances(struct refresh_msg *m, const struct json_value *a
         if (is_taken(set, in.id, &at))
             e = err_set(&why, ERR_INVALID, "the id is there twice");
         else
-            e = read_one(&in, o, &n_peers, &why);
+            e = read_one(&in, m->single_node, o, &n_peers, &why);
         if (e == ERR_OK) {
             set[at] = in.id;
             m->insts[m->n_insts++] = in;
@@ -310,10 +322,10 @@ static enum err read_root(struct refresh_msg *m, const struct json_value *root,
     return e;
 }
 
-enum err refresh_msg_parse(struct refresh_msg *out, const char *body, size_t n,
+enum err refresh_msg_parse(struct refresh_msg *out, bool single_node, const char *body, size_t n,
                            refresh_skip_fn *skip, void *arg, struct errbuf *eb) {
     struct json_value *root = NULL;
-    memset(out, 0, sizeof(*out));
+    *out = (struct refresh_msg){.single_node = single_node};
     enum err e = json_read(&root, body, n, NULL, eb);
     if (e == ERR_OK) e = read_root(out, root, skip, arg, eb);
     json_put(root);

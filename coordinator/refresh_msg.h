@@ -37,6 +37,7 @@ struct refresh_inst {
 };
 
 struct refresh_msg {
+    bool single_node;
     uint32_t *ids; /* sorted, each once */
     size_t n_ids;
     struct refresh_inst *insts; /* in the order of the body; ids among them are unique */
@@ -46,8 +47,8 @@ struct refresh_msg {
 /* Of an instance that is left out: "instances[3] (id 11): port must be .., got ..". */
 typedef void refresh_skip_fn(void *arg, const char *text);
 
-/* On an error *out is zeroed; else refresh_msg_free(). */
-enum err refresh_msg_parse(struct refresh_msg *out, const char *body, size_t n,
+/* single_node: all do both (deploy_mode). On an error *out is zeroed; else refresh_msg_free(). */
+enum err refresh_msg_parse(struct refresh_msg *out, bool single_node, const char *body, size_t n,
                            refresh_skip_fn *skip, void *arg, struct errbuf *eb);
 void refresh_msg_free(struct refresh_msg *m);
 

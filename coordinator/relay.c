@@ -5,6 +5,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/entropy.h"
+#include "coordinator/affinity.h"
 #include "coordinator/console.h"
 #include "coordinator/journal.h"
 #include "coordinator/recorder.h"
@@ -540,15 +541,19 @@ enum err relay_set_create(struct relay_set **out, struct coordinator *co) {
     s->arrivals.window_s = s->placed.window_s = (double)co->conf.role_window_s;
     s->tenants = tenants_create();
     s->stats = model_stats_create();
-    const bool by_cost = co->sched.policy == POLICY_COST;
+    const bool by_cost = co->sched.policy == POLICY_COST,
+               by_affinity = co->sched.policy == POLICY_CACHE_AFFINITY;
     s->book = by_cost ? prefix_book_create() : NULL;
-    enum err e = s->tenants == NULL || s->stats == NULL || (by_cost && s->book == NULL)
+    s->affinity = by_affinity ? affinity_create((size_t)co->conf.cache_size) : NULL;
+    enum err e = s->tenants == NULL || s->stats == NULL || (by_cost && s->book == NULL) ||
+                         (by_affinity && s->affinity == NULL)
                      ? ERR_NO_MEMORY
                      : loop_timer_start(&s->scan, co->loop, SCAN_MS, SCAN_MS, on_scan, s);
     if (e != ERR_OK) {
         tenants_destroy(&s->tenants);
         model_stats_destroy(&s->stats);
         prefix_book_destroy(&s->book);
+        affinity_destroy(&s->affinity);
         free(s);
         return e;
     }
@@ -564,6 +569,7 @@ void relay_set_destroy(struct relay_set **sp) {
     tenants_destroy(&s->tenants);
     model_stats_destroy(&s->stats);
     prefix_book_destroy(&s->book);
+    affinity_destroy(&s->affinity);
     for (size_t i = 0; i < RECENT; i++) free(s->recent[i].lost);
     free(s);
     *sp = NULL;

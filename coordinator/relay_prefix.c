@@ -2,12 +2,16 @@
  * them, and what answers tell for the next ones. */
 #include <stdlib.h>
 #include <string.h>
+#include "coordinator/affinity.h"
 #include "coordinator/body_look.h"
 #include "coordinator/relay_priv.h"
 #include "proto/json.h"
 #include "proto/tenant.h"
 
-enum { BLOCK_TOKENS_MAX = 128 }; /* cacheBlockSize */
+enum {
+    BLOCK_TOKENS_MAX = 128, /* cacheBlockSize */
+    ENDS_MAX = 8,           /* keys that may be the end of an input */
+};
 
 /* What stands before an input; inputs of different owners share no KV. */
 static uint64_t seed_of(const struct relay *r, const struct body_look *look) {
@@ -20,14 +24,49 @@ static uint64_t seed_of(const struct relay *r, const struct body_look *look) {
 void relay_prefix_open(struct relay *r, const struct body_look *look) {
     struct prefix_key keys[PREFIX_KEYS_MAX];
     /* What a kept answer stands before would have to be looked at too. */
-    if (r->set->book == NULL || look->input_bytes == 0 || look->n_prompts != 1 ||
-        r->ask.context.len > 0)
+    if ((r->set->book == NULL && r->set->affinity == NULL) || look->input_bytes == 0 ||
+        look->n_prompts != 1 || r->ask.context.len > 0)
         return;
     const size_t n = prefix_keys_of(keys, seed_of(r, look), look->input, look->input_bytes);
     if (n == 0 || (r->keys = malloc(n * sizeof(*keys))) == NULL) return;
     memcpy(r->keys, keys, n * sizeof(*keys));
     r->n_keys = n;
     r->input_bytes = look->input_bytes;
+    r->n_ends = look->input[0] != '['                       ? 0
+                : look->input[look->input_bytes - 1] == ']' ? 1
+                                                            : ENDS_MAX;
+}
+
+/* ---- who had the conversation (cache_affinity) */
+
+/* The key of the end of its last message, or of a text as far as keys go. */
+static size_t last_end(const struct relay *r) {
+    size_t i = r->n_keys - 1;
+    while (r->n_ends > 0 && i > 0 && !r->keys[i].behind_brace) i--;
+    return i;
+}
+
+uint32_t relay_prefix_home(const struct relay *r) {
+    uint32_t id = 0;
+    if (r->set->affinity == NULL || r->n_keys == 0) return 0;
+    /* The whole input is no conversation before it: who asks the same again takes turns. */
+    for (size_t i = last_end(r); i > 0 && id == 0; i--)
+        id = affinity_find(r->set->affinity, r->keys[i - 1].hash);
+    return id;
+}
+
+/* Where the end of an input is not known, of a long body, what stands behind it may have braces
+ * too, and its last message ends at one of the last of them. Those that are in that message are as
+ * good. */
+void relay_prefix_settle(const struct relay *r, uint32_t id) {
+    if (r->set->affinity == NULL || r->n_keys == 0) return;
+    size_t left = r->n_ends;
+    affinity_put(r->set->affinity, r->keys[last_end(r)].hash, id);
+    for (size_t i = last_end(r); i > 0 && left > 1; i--) {
+        if (!r->keys[i - 1].behind_brace) continue;
+        affinity_put(r->set->affinity, r->keys[i - 1].hash, id);
+        left--;
+    }
 }
 
 size_t relay_prefix_find(const struct relay *r, struct prefix_found out[PREFIX_FOUND_MAX],

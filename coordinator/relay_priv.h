@@ -141,6 +141,7 @@ struct relay {
     size_t n_chars;
     struct prefix_key *keys; /* [n_keys] of its input, which has input_bytes; NULL: none */
     size_t n_keys, input_bytes;
+    unsigned n_ends; /* keys that may be where its last message ends; 0: it is a text */
     unsigned n_prompts, n_sequences;
     uint64_t new_tokens_max; /* of a sequence; 0: the client did not say */
     unsigned priority;       /* 1 first to 5 last */
@@ -207,6 +208,7 @@ struct relay_set {
     double token_chars, token_bytes; /* of the input a token has, as answers said */
     double kv_token_bytes;           /* KV of a token, as transfers said; 0: not known */
     struct prefix_book *book;        /* NULL: nobody asks where a beginning was computed */
+    struct affinity *affinity;       /* NULL: nor who had a conversation */
     size_t n, n_queued;
     size_t n_recovering; /* of the queued */
     uint64_t turn;
@@ -345,6 +347,9 @@ size_t relay_prefix_find(const struct relay *r, struct prefix_found out[PREFIX_F
 /* P has answered; handed_over: D has all of it now. */
 void relay_prefix_learn(struct relay *r, const struct json_value *answer, bool handed_over);
 void relay_prefix_ended(struct relay *r);
+/* Who had the conversation that it goes on with, 0: nobody known; and who has it from now on. */
+uint32_t relay_prefix_home(const struct relay *r);
+void relay_prefix_settle(const struct relay *r, uint32_t id);
 
 /* ---- relay_queue.c */
 /* What r, which waits, can expect; nothing where no target is set. False: it can go on waiting. */

@@ -129,6 +129,8 @@ static void fill_view(struct inst_view *v, const struct coordinator *co, const s
         .slots_booked = in->ledger.booked.slots,
         .blocks_booked = in->ledger.booked.blocks,
         .blocks_avail = in->facts.status.avail_blocks,
+        .slots_free = inst_slots_free(in),
+        .blocks_free = inst_blocks_free(in),
         .token_sum = in->ledger.tokens,
         .prefill_tokens = in->ledger.prompt_tokens,
         .prefill_rate = rate_meter_get(&in->prefill_rate),
@@ -139,7 +141,8 @@ static void fill_view(struct inst_view *v, const struct coordinator *co, const s
         .computes = in->prefix.epoch != 0,
         .peer_rate = rates,
         .peers = peers};
-    if (plan_is_unsplit(&in->plan.place) && inst_stands_in(in)) return; /* a pair by itself */
+    v->whole = plan_is_unsplit(&in->plan.place) && inst_stands_in(in);
+    if (v->whole) return;
     for (size_t i = 0; i < in->facts.status.n_links; i++) {
         const struct link_status *l = &in->facts.status.links[i];
         const struct breaker *b = inst_link_breaker(in, l->target);
@@ -177,6 +180,8 @@ static void refresh(const struct coordinator *co, struct view_list *l, size_t i)
                        in->ledger.tasks < (unsigned)co->conf.single_node_requests_max;
     l->views[i].slots_booked = in->ledger.booked.slots;
     l->views[i].blocks_booked = in->ledger.booked.blocks;
+    l->views[i].slots_free = inst_slots_free(in);
+    l->views[i].blocks_free = inst_blocks_free(in);
     l->views[i].token_sum = in->ledger.tokens;
     l->views[i].prefill_tokens = in->ledger.prompt_tokens;
     l->views[i].pass = in->pass;
@@ -279,6 +284,7 @@ static enum placed place(struct relay *r, struct pass *ps) {
         (double)r->n_chars / s->co->conf.string_token_rate * s->co->sched.coefficients[1] +
         s->co->sched.coefficients[2];
     if (s->book != NULL) measure_all(r, p, d);
+    r->demand.home = relay_prefix_home(r);
     const bool found = schedule_pick(&pick, &s->co->sched, p->views, p->n, d->views, d->n,
                                      r->demand, avoid_p, avoid_d, s->turn);
     note_decision(r, ps,
@@ -290,10 +296,11 @@ static enum placed place(struct relay *r, struct pass *ps) {
     charge(r);
     const struct relay_input pair = {.p = pick.alone ? d->insts[pick.d] : p->insts[pick.p],
                                      .d = d->insts[pick.d]};
+    relay_prefix_settle(r, pair.d->id);
     r->demand.computed = pick.computed;
     r->demand.prompt_s = pick.prompt_s;
     if (r->n_lost == 0) r->kv_at = pick.kv_at;
-    coord_metrics_routed(s->co->metrics, pick.alone        ? ROUTE_ALONE
+    coord_metrics_routed(s->co->metrics, pair.p == pair.d  ? ROUTE_ALONE
                                          : pick.kv_at != 0 ? ROUTE_FETCHED
                                                            : ROUTE_PAIR);
     const uint64_t waited_us = clock_us() - r->queued_us;

@@ -2,7 +2,25 @@
 #include "coordinator/schedule.h"
 
 #include <math.h>
+#include <string.h>
 #include "coordinator/route.h"
+
+static const char *const policy_names[] = {[POLICY_LOAD_BALANCE] = "load_balance",
+                                           [POLICY_ROUND_ROBIN] = "round_robin",
+                                           [POLICY_COST] = "cost",
+                                           [POLICY_CACHE_AFFINITY] = "cache_affinity"};
+enum { N_POLICIES = sizeof(policy_names) / sizeof(policy_names[0]) };
+
+const char *schedule_policy_name(enum policy policy) {
+    return policy_names[policy];
+}
+
+bool schedule_policy_parse(enum policy *out, const char *name) {
+    int i = 0;
+    while (i < N_POLICIES && strcmp(policy_names[i], name) != 0) i++;
+    if (i < N_POLICIES) *out = (enum policy)i;
+    return i < N_POLICIES;
+}
 
 bool schedule_has_room(const struct schedule_conf *c, const struct inst_view *v, uint64_t slots,
                        uint64_t blocks) {
@@ -86,6 +104,10 @@ static int decode_cmp(const struct schedule_conf *c, const struct inst_view *a,
     return a->id < b->id ? -1 : a->id > b->id;
 }
 
+static bool goes_in_turn(const struct schedule_conf *c) {
+    return c->policy == POLICY_ROUND_ROBIN || c->policy == POLICY_CACHE_AFFINITY;
+}
+
 /* The decode instance for p, or n_d. */
 static size_t pick_decode(const struct schedule_conf *c, const struct inst_view *p,
                           const struct inst_view *d, size_t n_d, struct demand demand,
@@ -96,14 +118,36 @@ static size_t pick_decode(const struct schedule_conf *c, const struct inst_view 
         if (d[i].group == p->group && (double)d[i].slots_total > slots_max)
             slots_max = (double)d[i].slots_total;
     for (size_t k = 0; k < n_d; k++) {
-        size_t i = c->policy == POLICY_ROUND_ROBIN ? (size_t)((turn + k) % n_d) : k;
+        size_t i = goes_in_turn(c) ? (size_t)((turn + k) % n_d) : k;
         if (d[i].id == avoid || !schedule_has_room(c, &d[i], demand.slots, demand.blocks) ||
             !schedule_linked(p, &d[i]))
             continue;
-        if (c->policy == POLICY_ROUND_ROBIN) return i;
+        if (goes_in_turn(c)) return i;
         if (best == n_d || decode_cmp(c, &d[i], &d[best], slots_max) < 0) best = i;
     }
     return best;
+}
+
+/* ---- both */
+
+/* < 0 when the pair of a is the better one. Of two that are whole, with as little in front of a
+ * prompt, the one that decodes less. */
+static int pair_cmp(const struct schedule_conf *c, const struct yardstick *y,
+                    const struct inst_view *a, const struct inst_view *b) {
+    if (a->whole && b->whole && expected_wait(y, a) == expected_wait(y, b))
+        return decode_cmp(c, a, b, 0);
+    return prefill_cmp(y, a, b);
+}
+
+/* The place of the request's home in the list, if that may have it; else n_p. */
+static size_t home_of(const struct schedule_conf *c, const struct inst_view *p, size_t n_p,
+                      const struct demand *demand) {
+    size_t i = 0;
+    while (i < n_p && p[i].id != demand->home) i++;
+    if (i == n_p || demand->home == 0) return n_p;
+    const bool is_free = (double)p[i].slots_free > c->slots_free_min * (double)p[i].slots_total &&
+                         (double)p[i].blocks_free > c->blocks_free_min * (double)p[i].blocks_total;
+    return is_free ? i : n_p;
 }
 
 bool schedule_pick(struct pair_choice *out, const struct schedule_conf *c,
@@ -115,17 +159,18 @@ bool schedule_pick(struct pair_choice *out, const struct schedule_conf *c,
         if (known) return found;
     }
     const struct yardstick y = yardstick_of(p, n_p);
-    for (size_t k = 0; k < n_p; k++) {
-        size_t i = c->policy == POLICY_ROUND_ROBIN ? (size_t)((turn + k) % n_p) : k;
+    const bool in_turn = goes_in_turn(c);
+    const size_t home = c->policy == POLICY_CACHE_AFFINITY ? home_of(c, p, n_p, &demand) : n_p;
+    for (size_t k = home < n_p ? 0 : 1; k <= n_p; k++) { /* at 0 the home, then all */
+        const size_t i = k == 0 ? home : in_turn ? (size_t)((turn + k - 1) % n_p) : k - 1;
         if (p[i].id == avoid_p || !schedule_has_room(c, &p[i], demand.prompts, demand.blocks))
             continue;
-        if (found && c->policy != POLICY_ROUND_ROBIN && prefill_cmp(&y, &p[i], &p[out->p]) >= 0)
-            continue;
+        if (found && pair_cmp(c, &y, &p[i], &p[out->p]) >= 0) continue;
         size_t j = pick_decode(c, &p[i], d, n_d, demand, avoid_d, turn);
         if (j == n_d) continue; /* a P without a D is no pair */
         *out = (struct pair_choice){.p = i, .d = j};
         found = true;
-        if (c->policy == POLICY_ROUND_ROBIN) break;
+        if (in_turn) break;
     }
     return found;
 }

@@ -12,7 +12,8 @@
 struct inst_view {
     uint32_t id;
     unsigned group;
-    bool open; /* published, takes new work, connections below its cap */
+    bool open;  /* published, takes new work, connections below its cap */
+    bool whole; /* it is a pair by itself, and of no other */
     /* P: prompt tokens it was given and has not answered, tokens per second as measured (0: not
      * yet), and D's it can hand over to (schedule_count_links()). */
     uint64_t prefill_tokens;
@@ -21,10 +22,11 @@ struct inst_view {
     double pass; /* place in the turn: the lowest is next (schedule_turn()) */
     uint64_t slots_total, blocks_total;
     uint64_t slots_booked,
-        blocks_booked;     /* by requests of this coordinator, not yet seen in a report */
-    uint64_t blocks_avail; /* as last reported */
-    double token_sum;      /* expected tokens of the running requests */
-    const uint32_t *peers; /* ids of linked instances of the other role */
+        blocks_booked; /* by requests of this coordinator, not yet seen in a report */
+    uint64_t slots_free, blocks_free; /* as last reported, less what was booked since */
+    uint64_t blocks_avail;            /* as last reported */
+    double token_sum;                 /* expected tokens of the running requests */
+    const uint32_t *peers;            /* ids of linked instances of the other role */
     size_t n_peers;
     /* For POLICY_COST. What it has measured: a prompt takes start_s + token_s for each token that
      * is computed, a step with one sequence more step_s, which is step_more_s longer than without
@@ -39,7 +41,10 @@ struct inst_view {
         *peer_rate; /* [n_peers] P: bytes a second to each; 0: not measured. NULL: none is */
 };
 
-enum policy { POLICY_LOAD_BALANCE, POLICY_ROUND_ROBIN, POLICY_COST };
+enum policy { POLICY_LOAD_BALANCE, POLICY_ROUND_ROBIN, POLICY_COST, POLICY_CACHE_AFFINITY };
+
+const char *schedule_policy_name(enum policy policy); /* "load_balance", .. */
+bool schedule_policy_parse(enum policy *out, const char *name);
 
 struct schedule_conf {
     enum policy policy;
@@ -53,6 +58,8 @@ struct schedule_conf {
                                    whole ones; 0: never */
     double token_target_s;      /* of a step */
     double kv_token_bytes;      /* KV of a token, as transfers said; 0: unknown */
+    /* POLICY_CACHE_AFFINITY: parts of all that the home of a request has free */
+    double slots_free_min, blocks_free_min;
 };
 
 /* What a request takes of an instance. P works on its prompts, D on every sequence drawn from them.
@@ -62,8 +69,9 @@ struct demand {
     uint64_t prompt_tokens;    /* of all prompts, estimated */
     double new_tokens;         /* of a sequence, expected */
     double computed, prompt_s; /* of the pair that was chosen (struct pair_choice) */
-    bool whole; /* one prompt that no attempt has begun: blocks may be fetched for it, and
-                   a D may compute it */
+    bool whole;    /* one prompt that no attempt has begun: blocks may be fetched for it, and
+                      a D may compute it */
+    uint32_t home; /* who had the conversation before it (POLICY_CACHE_AFFINITY); 0: nobody */
 };
 
 struct pair_choice {
@@ -91,7 +99,10 @@ void schedule_count_links(struct inst_view *p, size_t n_p, const struct inst_vie
  * others, and they must not get more of it than their part. A P without a rate counts as a mean
  * one. D: the lowest score (8.2). Among equals the lowest pass, then the lowest id.
  *
- * Cost: route.h. */
+ * One that is whole is taken as P by that wait, and where it is the same by the score of a D.
+ *
+ * Cost: route.h. Cache affinity: the home, as long as more of its slots and blocks are free than
+ * the thresholds say; else round robin. */
 bool schedule_pick(struct pair_choice *out, const struct schedule_conf *c,
                    const struct inst_view *p, size_t n_p, const struct inst_view *d, size_t n_d,
                    struct demand demand, uint32_t avoid_p, uint32_t avoid_d, uint64_t turn);

@@ -221,6 +221,15 @@ static void read_cost(struct reader *r, struct inst_view *v) {
         (void)opt_numbers(r, "rates", rates, v->n_peers);
 }
 
+/* Of one that is a pair by itself. */
+static void read_free(struct reader *r, struct inst_view *v) {
+    double parts[2];
+    v->whole = opt_numbers(r, "free", parts, 2);
+    if (!v->whole) return;
+    v->slots_free = count_of(parts[0]);
+    v->blocks_free = count_of(parts[1]);
+}
+
 static struct inst_view *read_views(struct reader *r, const char *key, size_t *n) {
     const struct json_value *arr = get_arr(r, key, INSTANCES_MAX);
     const size_t len = json_arr_len(arr);
@@ -231,6 +240,7 @@ static struct inst_view *read_views(struct reader *r, const char *key, size_t *n
         struct reader item = {.o = json_arr_at(arr, i), .eb = r->eb};
         (*n)++; /* what it has is freed, whatever is wrong with it */
         read_view(&item, &v[i]);
+        if (item.e == ERR_OK) read_free(&item, &v[i]);
         if (item.e == ERR_OK) read_cost(&item, &v[i]);
         r->e = item.e;
     }
@@ -327,6 +337,13 @@ static void read_closed(struct reader *r, struct record_event *e) {
     e->why = get_str(r, "why", NULL);
 }
 
+static void read_free_min(struct reader *r, struct schedule_conf *c) {
+    double parts[2];
+    if (!opt_numbers(r, "freeMin", parts, 2)) return;
+    c->slots_free_min = parts[0];
+    c->blocks_free_min = parts[1];
+}
+
 static void read_start(struct reader *r, struct record_event *e) {
     enum {
         N = sizeof(e->conf.coefficients) / sizeof(e->conf.coefficients[0]),
@@ -337,14 +354,9 @@ static void read_start(struct reader *r, struct record_event *e) {
         return;
     }
     const char *policy = get_str(r, "policy", NULL);
-    if (strcmp(policy, "round_robin") == 0)
-        e->conf.policy = POLICY_ROUND_ROBIN;
-    else if (strcmp(policy, "load_balance") == 0)
-        e->conf.policy = POLICY_LOAD_BALANCE;
-    else if (strcmp(policy, "cost") == 0)
-        e->conf.policy = POLICY_COST;
-    else
-        (void)wrong(r, "policy", "round_robin, load_balance or cost");
+    if (!schedule_policy_parse(&e->conf.policy, policy))
+        (void)wrong(r, "policy", "round_robin, load_balance, cost or cache_affinity");
+    read_free_min(r, &e->conf);
     (void)opt_numbers(r, "weights", e->conf.weights, N_WEIGHTS);
     e->conf.local_tokens_max = opt_f64(r, "localTokensMax");
     e->conf.prefill_queue_max = count_of(opt_f64(r, "prefillQueueMax"));

@@ -126,7 +126,7 @@ COORDINATOR_ROWS = [
     (O + "digs_scheduler_config.slots_thresh", "2", ["from 0 to 1", "2"]),
     (R + "digs_periodic_role_decision.role_decision_time_period", 100, ["from 3600 to 1296000", "100"]),
     (O + "exception_config.max_retry", 11, ["from 0 to 10", "11"]),
-    (O + "digs_scheduler_config.deploy_mode", "single_node", ["pd_separate", "single_node"]),
+    (O + "digs_scheduler_config.deploy_mode", "one_node", ["pd_separate", "single_node", "one_node"]),
     (O + "digs_scheduler_config.algorithm_type", "round_robin", ["load_balance with digs_scheduler", "round_robin"]),
     (O + "digs_scheduler_config.load_cost_coefficient", "1,2,3", ["nine numbers", "1,2,3"]),
     (O + "string_token_rate", 0.5, ["from 1 to 100", "0.5"]),

@@ -22,7 +22,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct refresh_msg m;
     struct errbuf eb = {0};
     size_t n_skipped = 0, n_peers = 0;
-    if (refresh_msg_parse(&m, (const char *)data, size, on_skip, &n_skipped, &eb) != ERR_OK) {
+    if (refresh_msg_parse(&m, size % 2 == 1, (const char *)data, size, on_skip, &n_skipped, &eb) !=
+        ERR_OK) {
         require(eb.text[0] != 0 && m.ids == NULL && m.insts == NULL);
         return 0;
     }

@@ -15,6 +15,10 @@
 #include "tests/unit/conf_flags.h"
 #include "tests/unit/conf_ranges.h"
 
+#define SINGLE_NODE(scheduler, algorithm)                                                          \
+    "{\"coordinator\":{\"digs_scheduler_config\":{\"deploy_mode\":\"single_node\","                \
+    "\"scheduler_type\":\"" scheduler "\",\"algorithm_type\":\"" algorithm "\"}}}"
+
 static void every_row(void **state) {
     struct conf_table t = {.struct_bytes = sizeof(struct coord_conf), .base = "{}"};
     (void)state;
@@ -122,6 +126,28 @@ static void rules(void **state) {
         {"{\"coordinator\":{\"digs_scheduler_config\":{\"scheduler_type\":\"default_scheduler\","
          "\"algorithm_type\":\"round_robin\"}}}",
          NULL},
+        {"{\"coordinator\":{\"digs_scheduler_config\":{\"scheduler_type\":\"default_scheduler\","
+         "\"algorithm_type\":\"cache_affinity\"}}}",
+         "coordinator.digs_scheduler_config.algorithm_type must be round_robin or load_balance "
+         "with "
+         "deploy_mode \"pd_separate\", got \"cache_affinity\", which is for single_node"},
+        {SINGLE_NODE("default_scheduler", "cache_affinity"), NULL},
+        {SINGLE_NODE("default_scheduler", "round_robin"), NULL},
+        {SINGLE_NODE("digs_scheduler", "load_balance"), NULL},
+        {SINGLE_NODE("digs_scheduler", "cache_affinity"),
+         "coordinator.digs_scheduler_config.algorithm_type must be load_balance with "
+         "digs_scheduler, got \"cache_affinity\""},
+        {SINGLE_NODE("default_scheduler", "load_balance"),
+         "coordinator.digs_scheduler_config.algorithm_type must be round_robin or cache_affinity "
+         "with default_scheduler, got \"load_balance\""},
+        {"{\"controller\":{\"deploy_mode\":\"single_node\"}}",
+         "controller.deploy_mode must be that of coordinator.digs_scheduler_config.deploy_mode "
+         "where one of them is single_node, got \"single_node\" and \"pd_separate\""},
+        {"{\"controller\":{\"deploy_mode\":\"pd_disaggregation\"}}", NULL},
+        {"{\"controller\":{\"deploy_mode\":\"pd_separate\"},\"coordinator\":{"
+         "\"digs_scheduler_config\":{\"deploy_mode\":\"single_node\"}}}",
+         "controller.deploy_mode must be that of coordinator.digs_scheduler_config.deploy_mode "
+         "where one of them is single_node, got \"pd_separate\" and \"single_node\""},
         {"{\"coordinator\":{\"corsAllowOrigin\":\"http://localhost:* https://a.example\"}}", NULL},
         {"{\"controller\":{\"digs_periodic_role_decision\":{\"role_decision_time_period\":100}}}",
          "controller.digs_periodic_role_decision.role_decision_time_period must be an integer from "

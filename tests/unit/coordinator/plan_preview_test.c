@@ -65,6 +65,23 @@ static void first_roles(void **state) {
     assert_int_equal(v.n_changes, 0);
 }
 
+/* Where nobody is split nothing is lacking as long as one is at work. */
+static void nobody_is_split(void **state) {
+    (void)state;
+    begin(2);
+    w.conf.single_node = true;
+    uint32_t id = add(LABEL_DECODE_STATIC)->id;
+    preview();
+    assert_int_equal(v.n_changes, 1);
+    says(change(id)->why, "deploy_mode single_node: every instance does both");
+    assert_int_equal(v.n_lacks, 0);
+    make();
+    away(&w.nodes[0]);
+    preview();
+    assert_int_equal(v.n_changes, 0);
+    assert_true(v.n_lacks > 0);
+}
+
 /* Before all that are listed are there, it says when it goes on without them. */
 static void waits_for_the_late(void **state) {
     (void)state;
@@ -271,11 +288,15 @@ static int tear_down(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(first_roles),      cmocka_unit_test(waits_for_the_late),
-        cmocka_unit_test(a_lost_role),      cmocka_unit_test(constraints),
-        cmocka_unit_test(stands_in),        cmocka_unit_test(moves),
-        cmocka_unit_test(follows_the_load), cmocka_unit_test(nobody),
-        cmocka_unit_test(random_clusters)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(first_roles),
+                                       cmocka_unit_test(nobody_is_split),
+                                       cmocka_unit_test(waits_for_the_late),
+                                       cmocka_unit_test(a_lost_role),
+                                       cmocka_unit_test(constraints),
+                                       cmocka_unit_test(stands_in),
+                                       cmocka_unit_test(moves),
+                                       cmocka_unit_test(follows_the_load),
+                                       cmocka_unit_test(nobody),
+                                       cmocka_unit_test(random_clusters)};
     return cmocka_run_group_tests(tests, NULL, tear_down);
 }

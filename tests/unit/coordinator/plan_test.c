@@ -521,6 +521,40 @@ static void a_group_stays_split(void **state) {
     assert_int_equal(n_unsplit(), 0);
 }
 
+/* With single_node everybody does both from the first moment on, one alone too, whatever it was, is
+ * labelled as or says, and nobody is another one's peer; only where others decide it is left. */
+static void nobody_is_split(void **state) {
+    static const int labels[] = {LABEL_PREFILL_STATIC, LABEL_DECODE_STATIC, LABEL_FLEX_STATIC, -1};
+    (void)state;
+    begin(28);
+    w.conf.single_node = true;
+    w.conf.p_rate = w.conf.d_rate = 1;
+    for (size_t n = 1; n <= 40; n++) {
+        struct plan_node *v = add(labels[n % 4]);
+        v->here = n % 5 != 0;
+        if (n % 3 == 0) v->reports = ROLE_PREFILL;
+        if (n % 7 == 0) v->place = (struct plan_place){.role = ROLE_PREFILL, .group = 3};
+        make();
+        assert_int_equal(n_unsplit(), n);
+        assert_int_equal(n_switching(), 0);
+    }
+    for (size_t i = 0; i < w.plan.n; i++)
+        for (size_t k = 0; k < w.plan.n; k++)
+            assert_false(
+                plan_is_peer(w.nodes[k].place.role, w.nodes[k].place.group, &w.nodes[i].place));
+    w.conf.needs = (struct role_needs){2.9, 0.2, 5.5};
+    after(60000);
+    make();
+    assert_int_equal(n_unsplit(), 40);
+    assert_int_equal(n_switching(), 0);
+    begin(29);
+    w.conf.single_node = true;
+    w.conf.decides = false;
+    add(-1)->reports = ROLE_PREFILL;
+    make();
+    assert_int_equal(n_unsplit(), 0);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ratios),
@@ -537,6 +571,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(every_group_follows),
         cmocka_unit_test(a_group_is_not_split),
         cmocka_unit_test(a_group_stays_split),
+        cmocka_unit_test(nobody_is_split),
         cmocka_unit_test(drained_gets_nothing),
         cmocka_unit_test(decided_elsewhere),
         cmocka_unit_test(who_is_left_stands_in),

@@ -136,11 +136,11 @@ static void what_was_used_longest_ago_goes(void **state) {
     const unsigned n = 4 * PREFIX_BOOK_ROWS;
     unsigned n_old = 0, n_new = 0;
     for (unsigned i = 1; i <= n; i++) {
-        const struct prefix_key k = {i * UINT64_C(0x9E3779B97F4A7C15), 10};
+        const struct prefix_key k = {.hash = i * UINT64_C(0x9E3779B97F4A7C15), .at = 10};
         prefix_book_learn(b, &k, 1, &told);
     }
     for (unsigned i = 1; i <= n; i++) {
-        const struct prefix_key k = {i * UINT64_C(0x9E3779B97F4A7C15), 10};
+        const struct prefix_key k = {.hash = i * UINT64_C(0x9E3779B97F4A7C15), .at = 10};
         const size_t known = prefix_book_find(b, &k, 1, found);
         if (i <= n / 2) n_old += known > 0;
         if (i > n - PREFIX_BOOK_ROWS / 4) n_new += known > 0;

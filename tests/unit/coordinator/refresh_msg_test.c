@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "common/base/buf.h"
+#include "coordinator/plan.h"
 #include "coordinator/refresh_msg.h"
 
 #define STATIC                                                                                     \
@@ -28,6 +29,7 @@
 
 static struct errbuf eb;
 static struct refresh_msg m;
+static bool single_node;
 static char skipped[1024];
 static int n_skipped;
 
@@ -41,7 +43,7 @@ static enum err parse(const char *body) {
     refresh_msg_free(&m);
     n_skipped = 0;
     skipped[0] = eb.text[0] = 0;
-    return refresh_msg_parse(&m, body, strlen(body), on_skip, &m, &eb);
+    return refresh_msg_parse(&m, single_node, body, strlen(body), on_skip, &m, &eb);
 }
 
 static void a_good_one(void **state) {
@@ -134,6 +136,15 @@ static void both_sides_of_each_bound(void **state) {
     with("\"label\":2", "\"label\":5", "label must be");
     with("\"role\":80", "\"role\":85", "role must be 80 (P), 68 (D) or 70 (flex), got 85");
     with("\"role\":80,", "", "static_info.role is missing");
+    single_node = true; /* all do both */
+    with("\"role\":80", "\"role\":85", NULL);
+    assert_int_equal(m.insts[0].role, ROLE_FLEX);
+    assert_true(m.insts[0].p_percentage >= PLAN_UNSPLIT);
+    with("\"role\":80", "\"role\":70", NULL);
+    with("\"role\":80", "\"role\":80",
+         "static_info.role must be 85 (undefined) or 70 (flex) with deploy_mode single_node, got "
+         "80");
+    single_node = false;
     with("\"p_percentage\":0", "\"p_percentage\":101", "p_percentage must be");
     with("\"group_id\":1,", "", "static_info.group_id is missing");
     with("\"avail_slots_num\":190", "\"avail_slots_num\":-1", "dynamic_info.avail_slots_num must");
@@ -206,7 +217,7 @@ static void wrong_lists(void **state) {
         assert_null(m.ids);
     }
     for (size_t n = 0; n < sizeof(good) - 1; n++)
-        assert_int_not_equal(refresh_msg_parse(&m, good, n, on_skip, &m, &eb), ERR_OK);
+        assert_int_not_equal(refresh_msg_parse(&m, false, good, n, on_skip, &m, &eb), ERR_OK);
 }
 
 static void too_many(void **state) {

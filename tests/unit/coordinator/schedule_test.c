@@ -333,6 +333,86 @@ static void pairs_by_themselves(void **state) {
     }
 }
 
+/* Three that are whole, as in a group that is not split. */
+static void whole_cluster(struct cluster *c, enum policy policy) {
+    even_cluster(c, 3, 3, false);
+    c->conf.policy = policy;
+    for (size_t i = 0; i < 3; i++) {
+        struct inst_view *v = &c->p[i];
+        v->n_peers = 0;
+        v->whole = true;
+        v->slots_total = 100;
+        v->blocks_total = 1000;
+        v->slots_free = 50;
+        v->blocks_free = 500;
+        v->blocks_avail = 500;
+        c->d[i] = *v;
+    }
+    schedule_count_links(c->p, 3, c->d, 3);
+}
+
+static size_t picked(const struct cluster *c) {
+    struct pair_choice got;
+    assert_true(pick(c, &got));
+    assert_int_equal(got.p, got.d);
+    return got.p;
+}
+
+/* Where nothing waits in front of a prompt, the one that decodes least has it; else the one with
+ * the shortest wait. */
+static void whole_ones_by_load(void **state) {
+    struct cluster c;
+    (void)state;
+    whole_cluster(&c, POLICY_LOAD_BALANCE);
+    memcpy(c.conf.coefficients, reference, sizeof(reference));
+    for (size_t i = 0; i < 3; i++) {
+        c.p[i].prefill_tokens = c.d[i].prefill_tokens = 0;
+        c.p[i].blocks_booked = c.d[i].blocks_booked = 10 * (3 - i);
+    }
+    assert_int_equal(picked(&c), 2);
+    c.p[2].prefill_tokens = c.p[1].prefill_tokens = 5;
+    assert_int_equal(picked(&c), 0);
+}
+
+/* The home has what it had before, as long as enough of it is free and it may be used; all else
+ * goes in turn. */
+static void the_home_has_it(void **state) {
+    struct cluster c;
+    (void)state;
+    whole_cluster(&c, POLICY_CACHE_AFFINITY);
+    c.conf.slots_free_min = c.conf.blocks_free_min = 0.05;
+    for (c.turn = 0; c.turn < 6; c.turn++) assert_int_equal(picked(&c), c.turn % 3);
+    c.demand.home = c.p[1].id;
+    for (c.turn = 0; c.turn < 6; c.turn++) assert_int_equal(picked(&c), 1);
+    c.turn = 0;
+    c.p[1].slots_free = 5; /* of 100: not more than that part */
+    assert_int_equal(picked(&c), 0);
+    c.p[1].slots_free = 6;
+    assert_int_equal(picked(&c), 1);
+    c.p[1].blocks_free = 50;
+    assert_int_equal(picked(&c), 0);
+    c.p[1].blocks_free = 51;
+    assert_int_equal(picked(&c), 1);
+    c.avoid_d = c.p[1].id;
+    assert_int_equal(picked(&c), 0);
+    c.avoid_d = 0;
+    c.p[1].open = c.d[1].open = false;
+    assert_int_equal(picked(&c), 0);
+    c.demand.home = 9999; /* gone */
+    c.turn = 2;
+    assert_int_equal(picked(&c), 2);
+}
+
+static void names_of_policies(void **state) {
+    (void)state;
+    for (int i = POLICY_LOAD_BALANCE; i <= POLICY_CACHE_AFFINITY; i++) {
+        enum policy got;
+        assert_true(schedule_policy_parse(&got, schedule_policy_name((enum policy)i)));
+        assert_int_equal(got, i);
+        assert_false(schedule_policy_parse(&got, "least"));
+    }
+}
+
 /* An instance that comes late does not get all that follows. */
 static void late_comer(void **state) {
     double now = 0, old = 0, late = 0;
@@ -413,6 +493,9 @@ int main(void) {
         cmocka_unit_test(prompts_of_a_calm_cluster),
         cmocka_unit_test(one_link_is_down),
         cmocka_unit_test(pairs_by_themselves),
+        cmocka_unit_test(whole_ones_by_load),
+        cmocka_unit_test(the_home_has_it),
+        cmocka_unit_test(names_of_policies),
         cmocka_unit_test(late_comer),
         cmocka_unit_test(equal_load),
         cmocka_unit_test(demands),
