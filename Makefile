@@ -28,7 +28,7 @@ REPLAY   := tools/replay_record tools/replay_run tools/replay_compare tools/repl
 LOAD     := tools/load/load_hist tools/load/load_source tools/load/load_text tools/load/load_sse tools/load/load_answer tools/load/load_run tools/load/load_report tools/load/load_html
 # what simulate is made of, and batonctl for advise; below it the load, and the coordinator's planner and router
 SIM_OF   := tools/load/load_source tools/load/load_hist coordinator/forecast coordinator/plan coordinator/digs coordinator/role_needs coordinator/schedule coordinator/route
-SIM      := tools/sim/sim_abilities tools/sim/sim_times tools/sim/sim_host tools/sim/sim_events tools/sim/sim_asks tools/sim/sim_run tools/sim/sim_report
+SIM      := tools/sim/sim_abilities tools/sim/sim_times tools/sim/sim_host tools/sim/sim_events tools/sim/sim_asks tools/sim/sim_run tools/sim/sim_oracle tools/sim/sim_report
 
 # ---- unit tests: tests/unit/<path>_test.c, linked with its own floor and the floors below
 TESTS_PROTO    := proto/traceparent proto/grpc proto/json_skim proto/transcript proto/api proto/err proto/json proto/json_tree proto/wire proto/crc32c proto/infer_fields proto/infer_msg proto/kv_frame proto/kv_fit proto/dresult proto/role_msg proto/perf_msg proto/prefix_msg proto/status_msg proto/tenant proto/cause

@@ -7,12 +7,15 @@
 #include "common/base/cli.h"
 #include "tools/sim/sim_abilities.h"
 #include "tools/sim/sim_asks.h"
+#include "tools/sim/sim_oracle.h"
 #include "tools/sim/sim_report.h"
 
 static const struct cli_option rows[] = {
     {"--instances", "-n", "N", "instances of the cluster, 2 to 1000; default 4"},
     {"--mode", "-m", "MODE",
-     "follow (the planner), fixed (with --ratio), standard (unsplit), oracle, or all; default all"},
+     "follow (the planner), fixed (with --ratio), standard (unsplit), oracle, bound, or all; "
+     "default "
+     "all"},
     {"--ratio", NULL, "P:D", "of fixed: so many that prefill to so many that decode; default 1:1"},
     {"--flex", NULL, NULL, "the planner may let one instance of a group do both"},
     {"--unsplit", NULL, NULL, "the planner may leave a group unsplit, where that serves it better"},
@@ -50,7 +53,7 @@ static const struct cli_option rows[] = {
     {0},
 };
 
-enum { FOLLOW = 1, FIXED = 2, STANDARD = 4, ORACLE = 8, ALL = 15 };
+enum { FOLLOW = 1, FIXED = 2, STANDARD = 4, ORACLE = 8, BOUND = 16, ALL = 31 };
 
 struct options {
     const char *abilities;
@@ -133,9 +136,10 @@ static bool word(const char *flag, const char *text, const struct word *words, u
 }
 
 static bool take_value(struct options *o, const char *flag, const char *v) {
-    static const struct word modes[] = {{"follow", FOLLOW},     {"fixed", FIXED},
-                                        {"standard", STANDARD}, {"oracle", ORACLE},
-                                        {"all", ALL},           {NULL, 0}};
+    static const struct word modes[] = {
+        {"follow", FOLLOW}, {"fixed", FIXED}, {"standard", STANDARD},
+        {"oracle", ORACLE}, {"bound", BOUND}, {"all", ALL},
+        {NULL, 0}};
     static const struct word kinds[] = {
         {"poisson", LOAD_POISSON}, {"even", LOAD_EVEN}, {"bursty", LOAD_BURSTY}, {NULL, 0}};
     const struct {
@@ -258,10 +262,14 @@ static int simulate(struct options *o) {
     if (o->modes & FOLLOW) ok = run_mode(o, SIM_FOLLOW, asks, n);
     if (ok && o->modes & FIXED) ok = run_mode(o, SIM_FIXED, asks, n);
     if (ok && o->modes & STANDARD) ok = run_mode(o, SIM_STANDARD, asks, n);
-    if (ok && o->modes & ORACLE) {
+    for (unsigned mode = ORACLE; ok && mode <= BOUND; mode *= 2) {
         uint64_t good;
-        ok = sim_oracle(&good, &o->sim, asks, n, o->oracle_window_s) == ERR_OK;
-        if (ok) sim_report_oracle(stdout, good, n, n > 0 ? asks[n - 1].at_s : 0);
+        if (!(o->modes & mode)) continue;
+        ok = (mode == ORACLE ? sim_oracle : sim_bound)(&good, &o->sim, asks, n,
+                                                       o->oracle_window_s) == ERR_OK;
+        if (ok)
+            sim_report_good(stdout, mode == ORACLE ? "oracle" : "bound", good, n,
+                            n > 0 ? asks[n - 1].at_s : 0);
     }
     sim_asks_free(&all);
     if (!ok) fputs("simulate: out of memory\n", stderr);

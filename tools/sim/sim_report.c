@@ -27,6 +27,6 @@ void sim_report_line(FILE *to, const char *name, const struct sim_result *r) {
             (unsigned long long)r->unfinished);
 }
 
-void sim_report_oracle(FILE *to, uint64_t good, uint64_t asked, double span_s) {
-    fprintf(to, "%-14s %9.3f %7.2f\n", "oracle", per_s(good, span_s), share(good, asked));
+void sim_report_good(FILE *to, const char *name, uint64_t good, uint64_t asked, double span_s) {
+    fprintf(to, "%-14s %9.3f %7.2f\n", name, per_s(good, span_s), share(good, asked));
 }

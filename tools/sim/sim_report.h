@@ -8,7 +8,7 @@
 void sim_report_head(FILE *to);
 /* One line; name: "follow", "fixed 1:1". */
 void sim_report_line(FILE *to, const char *name, const struct sim_result *r);
-/* Of the oracle only goodput is known. */
-void sim_report_oracle(FILE *to, uint64_t good, uint64_t asked, double span_s);
+/* Of these only goodput is known. */
+void sim_report_good(FILE *to, const char *name, uint64_t good, uint64_t asked, double span_s);
 
 #endif

@@ -462,10 +462,36 @@ static void needs_of(struct sim *s, struct role_needs *out) {
     role_needs_of(out, &l, &t, &s->c->perf, (uint64_t)(s->now * 1e6));
 }
 
+/* What is known before: the window's ratio, at once and for nothing. Who has other work ends it. */
+static void take_ratio(struct sim *s) {
+    const struct sim_conf *c = s->c;
+    const size_t k = (size_t)((s->now - START_S) / c->ratio_window_s + 1e-9);
+    const unsigned p = c->ratios[k < c->n_ratios ? k : c->n_ratios - 1];
+    bool changed = false;
+    for (unsigned i = 0; i < c->instances; i++) {
+        size_t n = 0, before = 0; /* of its group, of these with a lower id */
+        for (unsigned m = 0; m < c->instances; m++) {
+            if (place_of(s, m)->group != place_of(s, i)->group) continue;
+            n++;
+            before += m < i;
+        }
+        const enum inst_role role =
+            before < plan_n_prefill(n, p, SIM_RATIO_PARTS - p) ? ROLE_PREFILL : ROLE_DECODE;
+        struct plan_node *v = &s->plan.nodes[i];
+        changed |= v->place.role != role;
+        v->place.role = v->reports = role;
+    }
+    if (changed) list_all(s);
+}
+
 static void plan(struct sim *s) {
     for (unsigned i = 0; i < s->c->instances; i++)
         s->nodes[i].used = (uint64_t)fmax(s->nodes[i].context, 0) / BLOCK_TOKENS;
     if (s->c->mode == SIM_STANDARD) return;
+    if (s->c->mode == SIM_FIXED && s->c->n_ratios > 0 && place_of(s, 0)->group != 0) {
+        take_ratio(s);
+        return;
+    }
     if (s->c->mode == SIM_FOLLOW) needs_of(s, &s->plan_conf.needs);
     struct plan_node was[SIM_INSTANCES_MAX];
     const unsigned n = s->c->instances;
@@ -672,6 +698,7 @@ enum err sim_run(struct sim_result *out, const struct sim_conf *c, const struct 
     if (!s.failed) {
         plan(&s);
         list_all(&s);
+        if (c->mode == SIM_FIXED && c->n_ratios > 0) take_ratio(&s);
         out->moves = out->shares = 0;
         at(&s, START_S + PLAN_EVERY_S, PLAN, 0);
     }
@@ -692,42 +719,4 @@ enum err sim_run(struct sim_result *out, const struct sim_conf *c, const struct 
     out->unfinished = n - out->ended - out->refused;
     stop(&s);
     return s.failed ? ERR_NO_MEMORY : ERR_OK;
-}
-
-/* ---- who knows the future */
-static enum err best_of(uint64_t *good, const struct sim_conf *c, const struct sim_ask *asks,
-                        size_t n) {
-    struct sim_conf fixed = *c;
-    struct sim_result *r = malloc(sizeof(*r));
-    enum err e = r != NULL ? ERR_OK : ERR_NO_MEMORY;
-    const unsigned parts = c->instances < 16 ? c->instances : 16;
-    fixed.mode = SIM_FIXED;
-    *good = 0;
-    for (unsigned p = 1; e == ERR_OK && p < parts; p++) {
-        fixed.p_rate = p;
-        fixed.d_rate = parts - p;
-        e = sim_run(r, &fixed, asks, n);
-        if (e == ERR_OK && r->good > *good) *good = r->good;
-    }
-    free(r);
-    return e;
-}
-
-enum err sim_oracle(uint64_t *good, const struct sim_conf *c, const struct sim_ask *asks, size_t n,
-                    double window_s) {
-    struct sim_ask *part = malloc((n + 1) * sizeof(*part));
-    enum err e = part != NULL ? ERR_OK : ERR_NO_MEMORY;
-    *good = 0;
-    for (size_t from = 0, to; e == ERR_OK && from < n; from = to) {
-        const double begin = floor(asks[from].at_s / window_s) * window_s;
-        uint64_t best;
-        for (to = from; to < n && (to == from || asks[to].at_s < begin + window_s); to++) {
-            part[to - from] = asks[to];
-            part[to - from].at_s -= begin;
-        }
-        e = best_of(&best, c, part, to - from);
-        if (e == ERR_OK) *good += best;
-    }
-    free(part);
-    return e;
 }

@@ -19,14 +19,19 @@
 #include "tools/load/load_hist.h"
 #include "tools/sim/sim_times.h"
 
-enum { SIM_INSTANCES_MAX = 1000, SIM_SLOTS_MAX = 1024 };
+enum { SIM_INSTANCES_MAX = 1000, SIM_SLOTS_MAX = 1024, SIM_RATIO_PARTS = 16 };
 
 enum sim_mode { SIM_FOLLOW, SIM_FIXED, SIM_STANDARD };
 
 struct sim_conf {
     enum sim_mode mode;
-    unsigned instances;            /* 2 to SIM_INSTANCES_MAX; SIM_STANDARD: 1 as well */
-    unsigned p_rate, d_rate;       /* SIM_FIXED */
+    unsigned instances;      /* 2 to SIM_INSTANCES_MAX; SIM_STANDARD: 1 as well */
+    unsigned p_rate, d_rate; /* SIM_FIXED */
+    const unsigned *ratios;  /* SIM_FIXED, [n_ratios]: instead of these so many of SIM_RATIO_PARTS
+                                prefill in each window of ratio_window_s, the last one from then on;
+                                roles change at once, for nothing. n_ratios 0: they do not */
+    size_t n_ratios;
+    double ratio_window_s;
     bool reference;                /* pairs by the reference's score, not by cost */
     double reject_factor;          /* as pd.reject_factor; 0: nobody is refused */
     unsigned slots;                /* sequences that an instance decodes at a time */
@@ -64,10 +69,5 @@ struct sim_result {
 /* asks[0..n): in the order of their times. ERR_NO_MEMORY. */
 enum err sim_run(struct sim_result *out, const struct sim_conf *c, const struct sim_ask *asks,
                  size_t n);
-/* The best that a fixed ratio can do in every window of window_s by itself, when the load of the
- * window is known before and changing costs nothing: requests that are good, summed up. Ratios are
- * tried in steps of a sixteenth. */
-enum err sim_oracle(uint64_t *good, const struct sim_conf *c, const struct sim_ask *asks, size_t n,
-                    double window_s);
 
 #endif

@@ -13,7 +13,7 @@
 
 #include "tools/load/load_source.h"
 #include "tools/sim/sim_abilities.h"
-#include "tools/sim/sim_run.h"
+#include "tools/sim/sim_oracle.h"
 
 static const char ABILITIES[] =
     "{\"perf\":{\"prompts\":[{\"tokens\":16,\"seconds\":0.01,\"samples\":32},"
