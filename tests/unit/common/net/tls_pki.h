@@ -69,16 +69,18 @@ static void pki_path(const struct pki *p, char *path, const char *name) {
     snprintf(path, TLS_PATH_BYTES, "%s/%s", p->dir, name);
 }
 
+/* Renamed over what is there, so that a watch sees the old file or the new one and none between. */
 static void pki_write(const struct pki *p, const char *name, const void *data, size_t n,
                       unsigned mode) {
-    char path[TLS_PATH_BYTES];
+    char path[TLS_PATH_BYTES], fresh[TLS_PATH_BYTES];
     pki_path(p, path, name);
-    unlink(path);
-    FILE *f = fopen(path, "wb");
+    pki_path(p, fresh, "fresh");
+    FILE *f = fopen(fresh, "wb");
     assert_non_null(f);
     assert_int_equal(fwrite(data, 1, n, f), n);
     fclose(f);
-    assert_int_equal(chmod(path, mode), 0);
+    assert_int_equal(chmod(fresh, mode), 0);
+    assert_int_equal(rename(fresh, path), 0);
 }
 
 static void pki_write_bio(const struct pki *p, const char *name, BIO *bio) {
