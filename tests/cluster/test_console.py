@@ -151,7 +151,7 @@ def test_the_snapshot_says_what_is(pair):
     p, d = (next(i for i in snapshot["instances"] if i["role"] == r) for r in ("prefill", "decode"))
     (link,) = p["links"]
     assert link["to"] == d["id"] and link["n"] >= 3 and "error" not in link and "links" not in d and p["rttMs"] > 0 and 0 < link["rttMs"] < 1000
-    assert re.search(r'^pd_link_rtt_seconds\{peer="%d"\} [0-9.e-]+$' % d["id"], get(pair.prefills[0].mgmt, "/metrics").text, re.M)
+    assert re.search(r'^pd_link_rtt_seconds\{[^}]*peer="%d"\} [0-9.e-]+$' % d["id"], get(pair.prefills[0].mgmt, "/metrics").text, re.M)
     said = get(pair.mgmt, "/v2/console/requests").json
     jsonschema.validate(said, REQUESTS)
     for i in ids:
