@@ -45,6 +45,7 @@ enum row {
     ROLE,
     MASTER,
     SWITCH,
+    TARGETS,
     SCRAPE_UP,
     BREAKER_OPENED,
     BREAKER,
@@ -124,6 +125,11 @@ static const struct metric_def rows[N_ROWS] = {
                       .labels = {"instance_name", "address", "peer_name", "peer_address"},
                       .help = "Of a KV link over which a request failed: as "
                               "coordinator_breaker_state."},
+    [TARGETS] = {.name = "coordinator_targets_total",
+                 .labels = {"target", "of", "result"},
+                 .help = "First tokens, and answers by the mean time between their tokens, that "
+                         "were in time (met) or not (missed), by a target of the API key's own or "
+                         "that of all."},
     [ROUTED] = {.name = "coordinator_routed_total",
                 .labels = {"how"},
                 .help =
@@ -201,6 +207,11 @@ void coord_metrics_scheduled(struct coord_metrics *cm, uint64_t waited_us) {
 
 void coord_metrics_first_token(struct coord_metrics *cm, uint64_t since_arrival_us) {
     if (cm != NULL) metric_observe(cm->plain[TTFT], (double)since_arrival_us / 1e6);
+}
+
+void coord_metrics_target(struct coord_metrics *cm, const char *what, bool own, bool met) {
+    const char *const labels[] = {what, own ? "own" : "all", met ? "met" : "missed", NULL};
+    if (cm != NULL) metric_add(metric_of(cm->families[TARGETS], labels), 1);
 }
 
 void coord_metrics_routed(struct coord_metrics *cm, enum coord_route how) {

@@ -34,6 +34,8 @@ void coord_metrics_rejected(struct coord_metrics *cm, const char *reason, int st
 void coord_metrics_turned_away(struct coord_metrics *cm, const char *reason);
 void coord_metrics_scheduled(struct coord_metrics *cm, uint64_t waited_us);
 void coord_metrics_first_token(struct coord_metrics *cm, uint64_t since_arrival_us);
+/* what: "first_token" or "token"; own: of the tenant's own target. */
+void coord_metrics_target(struct coord_metrics *cm, const char *what, bool own, bool met);
 /* A request, or a further attempt, got a pair; one decode instance alone; a pair to which a decode
  * instance gives blocks back. */
 enum coord_route { ROUTE_PAIR, ROUTE_ALONE, ROUTE_FETCHED };

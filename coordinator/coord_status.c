@@ -215,6 +215,14 @@ static struct json_value *instance_json(const struct coordinator *co, const stru
     return o;
 }
 
+static struct json_value *target_json(double s, const uint64_t kept[2]) {
+    struct json_value *o = json_new_obj();
+    json_obj_set(o, "targetMs", json_new_f64(s * 1e3));
+    add_u64(o, "met", kept[true]);
+    add_u64(o, "missed", kept[false]);
+    return o;
+}
+
 /* Who has requests here: the newest first, at most TENANTS_SHOWN. */
 static struct json_value *tenants_json(const struct coordinator *co) {
     struct json_value *arr = json_new_arr();
@@ -226,6 +234,8 @@ static struct json_value *tenants_json(const struct coordinator *co) {
         add_u64(o, "requests", t->n_requests);
         add_u64(o, "queued", t->n_queued);
         add_u64(o, "slots", t->slots);
+        json_obj_set(o, "firstToken", target_json(t->targets.first_token_s, t->kept.first_token));
+        json_obj_set(o, "token", target_json(t->targets.token_s, t->kept.token));
         json_arr_add(arr, o);
     }
     return arr;
@@ -236,6 +246,9 @@ struct json_value *coord_needs(const struct coordinator *co) {
     struct json_value *o = json_new_obj();
     struct role_needs needs;
     planner_needs(co, &needs);
+    const struct targets asked = relay_strictest(co->relays);
+    json_obj_set(o, "firstTokenMs", json_new_f64(asked.first_token_s * 1e3));
+    json_obj_set(o, "tokenMs", json_new_f64(asked.token_s * 1e3));
     json_obj_set(o, "prefill", json_new_f64(needs.p));
     json_obj_set(o, "decode", json_new_f64(needs.d));
     json_obj_set(o, "unsplit", json_new_f64(needs.whole));

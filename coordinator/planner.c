@@ -90,10 +90,9 @@ static void learn_abilities(struct coordinator *co, uint64_t now_ms) {
 }
 
 void planner_needs(const struct coordinator *co, struct role_needs *out) {
-    const struct coord_conf *c = &co->conf;
     struct role_load load = {0};
-    struct role_targets t = {.first_token_s = (double)c->prefill_slo_ms * 1e-3,
-                             .token_s = (double)c->decode_slo_ms * 1e-3};
+    const struct targets asked = relay_strictest(co->relays);
+    struct role_targets t = {.first_token_s = asked.first_token_s, .token_s = asked.token_s};
     load_of(co, &load, &t.slots);
     role_needs_of(out, &load, &t, &co->abilities.of[0], clock_us());
 }

@@ -247,6 +247,7 @@ void recorder_decision(struct recorder *rec, const struct record_decision *d) {
     put_u64(rec, "avoidP", d->avoid_p);
     put_u64(rec, "avoidD", d->avoid_d);
     put_u64(rec, "turn", d->turn);
+    if (d->demand.token_target_s > 0) put_f64(rec, "tokenTargetS", d->demand.token_target_s);
     if (d->demand.home != 0) put_u64(rec, "home", d->demand.home);
     put_views(rec, "p", d->p, d->n_p);
     put_views(rec, "d", d->d, d->n_d);

@@ -104,11 +104,13 @@ struct relay *relay_add(struct relay_set *s, struct http_x *x, const struct api_
     }
     snprintf(r->id_text, sizeof(r->id_text), "%llu", (unsigned long long)r->id);
     const char *name = http_x_tenant(x);
-    r->tenant = tenants_join(s->tenants, name, api_keys_weight(s->co->keys, name));
+    const struct key_terms terms = api_keys_terms(s->co->keys, name);
+    r->tenant = tenants_join(s->tenants, name, terms.weight);
     if (r->tenant == NULL) {
         free(r);
         return NULL;
     }
+    relay_targets_open(r, &terms);
     memcpy(r->client_id, look->client_id, sizeof(r->client_id));
     r->n_chars = look->n_chars;
     r->n_prompts = look->n_prompts;
@@ -212,7 +214,7 @@ static bool has_place(struct relay_set *s, const char *name) {
     if (s->n < (size_t)co->conf.requests_max) return true;
     budget_refused(&s->co->budget, BUDGET_REQUESTS);
     struct tenant *most = tenants_largest(s->tenants);
-    double weight = api_keys_weight(co->keys, name),
+    double weight = api_keys_terms(co->keys, name).weight,
            n = mine != NULL ? (double)mine->n_requests : 0;
     if (most == NULL || most == mine ||
         (double)most->n_requests / most->flow.weight <= (n + 1) / weight)

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "coordinator/targets.h"
 #include "common/net/http_server.h"
 #include "proto/api.h"
 #include "proto/cause.h"
@@ -77,6 +78,8 @@ struct relay_lengths {
     double input, output;
 };
 void relay_lengths(const struct relay_set *s, struct relay_lengths *mean);
+/* The strictest targets of tenants that have requests, or had some within pd.role_window_s. */
+struct targets relay_strictest(struct relay_set *s);
 /* What came and what waits, for role_needs_of(); backlog and decoding are left alone. */
 struct role_load;
 void relay_load(const struct relay_set *s, struct role_load *out);

@@ -30,6 +30,7 @@ static void finish(struct relay *r, int status, enum cause cause, enum left left
     const bool stopped = cause == CAUSE_STOPPED;
     relay_log_end(r, status, cause);
     relay_prefix_ended(r);
+    relay_targets_ended(r);
     const struct coord_request_end end = {.status = status,
                                           .total_us = clock_us() - r->arrival_us,
                                           .decode_us = r->last_piece_us - r->first_token_us,

@@ -60,6 +60,7 @@ static void measure(struct relay *r, const struct json_value *root, size_t n_tok
     if (r->first_token_us != 0) return; /* of an attempt before this one */
     r->first_token_us = now;
     coord_metrics_first_token(r->set->co->metrics, now - r->arrival_us);
+    relay_targets_first(r, now - r->arrival_us);
 }
 
 /* What part of prompts has to be computed. */

@@ -8,6 +8,8 @@
  *   relay_answer.c   P's answer: first tokens, or why not
  *   relay_pieces.c   D's frames: put together, in order, early ones kept
  *   relay_verdict.c  what an attempt says of P, D and link to their breakers
+ *   relay_prefix.c   where its beginning was computed, and who had the conversation
+ *   relay_targets.c  how soon its tenant is to have tokens
  *   relay_stop.c     stopInfer
  *   relay_log.c      what becomes known of a request: transcript, attempts, its record
  *   relay_record.c   the records as JSON
@@ -19,6 +21,7 @@
 #include "common/base/buf.h"
 #include "common/base/model_stats.h"
 #include "common/net/kept.h"
+#include "common/net/api_keys.h"
 #include "coordinator/body_look.h"
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
@@ -209,6 +212,7 @@ struct relay_set {
     double kv_token_bytes;           /* KV of a token, as transfers said; 0: not known */
     struct prefix_book *book;        /* NULL: nobody asks where a beginning was computed */
     struct affinity *affinity;       /* NULL: nor who had a conversation */
+    struct targets_seen asked;       /* by tenants, lately */
     size_t n, n_queued;
     size_t n_recovering; /* of the queued */
     uint64_t turn;
@@ -350,6 +354,12 @@ void relay_prefix_ended(struct relay *r);
 /* Who had the conversation that it goes on with, 0: nobody known; and who has it from now on. */
 uint32_t relay_prefix_home(const struct relay *r);
 void relay_prefix_settle(const struct relay *r, uint32_t id);
+
+/* ---- relay_targets.c: what its tenant was promised */
+void relay_targets_open(struct relay *r, const struct key_terms *terms);
+/* Its first token has come, so long after it; it has ended. */
+void relay_targets_first(struct relay *r, uint64_t us);
+void relay_targets_ended(struct relay *r);
 
 /* ---- relay_queue.c */
 /* What r, which waits, can expect; nothing where no target is set. False: it can go on waiting. */

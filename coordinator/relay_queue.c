@@ -217,6 +217,7 @@ static void measure_all(struct relay *r, struct view_list *p, struct view_list *
     const double most = (double)r->new_tokens_max;
     s->co->sched.kv_token_bytes = s->kv_token_bytes;
     demand->whole = r->n_prompts == 1 && r->n_lost == 0;
+    demand->token_target_s = r->tenant->own_token ? r->tenant->targets.token_s : 0;
     demand->new_tokens = most > 0 && most < s->new_tokens_mean ? most : s->new_tokens_mean;
     const size_t n = relay_prefix_find(r, found, demand);
     measure_views(p, s->co, demand, found, n);
@@ -430,8 +431,8 @@ bool relay_comes_too_late(struct relay *r, struct forecast *out) {
     struct relay_set *s = r->set;
     const struct coord_conf *c = &s->co->conf;
     const struct forecast_targets t = {
-        .first_token_s = (double)c->prefill_slo_ms * 1e-3,
-        .token_s = (double)c->decode_slo_ms * 1e-3,
+        .first_token_s = r->tenant->targets.first_token_s,
+        .token_s = r->tenant->targets.token_s,
         .factor = c->reject_factor,
         .deadline_s = r->deadline_ms > 0 ? (double)(r->deadline_ms - r->arrival_ms) * 1e-3 : 0};
     struct pass ps = {.now = clock_ms()};

@@ -81,7 +81,8 @@ static double decode_s(const struct schedule_conf *c, const struct inst_view *d,
                        const struct demand *demand) {
     const double n = more_than(demand->new_tokens, 1);
     double step = d->step_s;
-    if (c->token_target_s > 0) step += OVER_TARGET * more_than(step - c->token_target_s, 0);
+    const double target = demand->token_target_s > 0 ? demand->token_target_s : c->token_target_s;
+    if (target > 0) step += OVER_TARGET * more_than(step - target, 0);
     return n * (step + (double)d->n_decoding * d->step_more_s);
 }
 

@@ -56,7 +56,7 @@ struct schedule_conf {
     double local_tokens_max; /* a D computes up to so many tokens of a prompt it has the rest of */
     unsigned prefill_queue_max; /* prompts at every P, above which a D that decodes nothing computes
                                    whole ones; 0: never */
-    double token_target_s;      /* of a step */
+    double token_target_s;      /* of a step, where the demand has none */
     double kv_token_bytes;      /* KV of a token, as transfers said; 0: unknown */
     /* POLICY_CACHE_AFFINITY: parts of all that the home of a request has free */
     double slots_free_min, blocks_free_min;
@@ -68,6 +68,7 @@ struct demand {
     uint64_t prompts, slots, blocks;
     uint64_t prompt_tokens;    /* of all prompts, estimated */
     double new_tokens;         /* of a sequence, expected */
+    double token_target_s;     /* of a step for this request; 0: that of the policy */
     double computed, prompt_s; /* of the pair that was chosen (struct pair_choice) */
     bool whole;    /* one prompt that no attempt has begun: blocks may be fetched for it, and
                       a D may compute it */

@@ -9,6 +9,7 @@
 
 #include <stddef.h>
 #include "coordinator/fair.h"
+#include "coordinator/targets.h"
 #include "proto/tenant.h"
 
 enum { TENANTS_IDLE_MAX = 1024 };
@@ -23,7 +24,12 @@ struct tenant {
     struct fair_flow flow;
     struct relay *first, *last; /* its queue: relay_queue.c */
     size_t n_queued, n_requests;
-    uint64_t slots; /* of D's that its requests have */
+    uint64_t slots;                  /* of D's that its requests have */
+    struct targets targets;          /* as its last request had them (relay_targets.c) */
+    bool own_first_token, own_token; /* they are not those of all */
+    struct {
+        uint64_t first_token[2], token[2]; /* answers that were later, and in time */
+    } kept;
     size_t heap_at; /* place among those that wait, from 1; 0: does not wait */
 };
 

@@ -201,6 +201,10 @@ static unsigned count_of(double v) {
     return v >= 0 && v <= INT32_MAX ? (unsigned)v : 0;
 }
 
+static uint32_t id_of(double v) {
+    return v >= 0 && v <= UINT32_MAX ? (uint32_t)v : 0;
+}
+
 static void read_cost(struct reader *r, struct inst_view *v) {
     double all[RECORD_COSTS];
     if (!opt_numbers(r, "cost", all, RECORD_COSTS)) return;
@@ -276,7 +280,9 @@ static void read_decision(struct reader *r, struct record_event *e) {
                                          .slots = get_u64(r, "slots", UINT64_MAX),
                                          .blocks = get_u64(r, "blocks", UINT64_MAX),
                                          .prompt_tokens = get_u64(r, "promptTokens", UINT64_MAX),
-                                         .new_tokens = opt_f64(r, "newTokens")};
+                                         .new_tokens = opt_f64(r, "newTokens"),
+                                         .token_target_s = opt_f64(r, "tokenTargetS"),
+                                         .home = id_of(opt_f64(r, "home"))};
     (void)json_get_bool(r->o, "whole", &e->decision.demand.whole);
     e->decision.kv_token_bytes = opt_f64(r, "kvTokenBytes");
     e->decision.avoid_p = get_u32(r, "avoidP");

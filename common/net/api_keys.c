@@ -6,6 +6,7 @@
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,17 +17,17 @@
 
 enum { FILE_BYTES_MAX = 1 << 20, HASH_BYTES = SHA256_DIGEST_LENGTH };
 
-/* A key whose weight is not 1. */
-struct weighted {
+/* A key that has terms of its own. */
+struct special {
     char tenant[TENANT_BYTES_MAX + 1];
-    unsigned weight;
+    struct key_terms terms;
 };
 
 struct key_set {
     size_t n, cap;
     unsigned char (*hashes)[HASH_BYTES];
-    struct weighted *weighted; /* by tenant */
-    size_t n_weighted;
+    struct special *special; /* by tenant */
+    size_t n_special;
 };
 
 struct api_keys {
@@ -117,48 +118,78 @@ static void name_tenant(char tenant[TENANT_BYTES_MAX + 1], const unsigned char h
 }
 
 static int by_tenant(const void *a, const void *b) {
-    return strcmp(((const struct weighted *)a)->tenant, ((const struct weighted *)b)->tenant);
+    return strcmp(((const struct special *)a)->tenant, ((const struct special *)b)->tenant);
 }
 
 static void set_free(struct key_set *set) {
     free(set->hashes);
-    free(set->weighted);
+    free(set->special);
     *set = (struct key_set){0};
 }
 
-static enum err add_weight(struct key_set *set, const unsigned char hash[HASH_BYTES], unsigned w) {
-    struct weighted *grown = realloc(set->weighted, (set->n_weighted + 1) * sizeof(*grown));
+static enum err add_special(struct key_set *set, const unsigned char hash[HASH_BYTES],
+                            const struct key_terms *t) {
+    struct special *grown = realloc(set->special, (set->n_special + 1) * sizeof(*grown));
     if (grown == NULL) return ERR_NO_MEMORY;
-    set->weighted = grown;
-    name_tenant(grown[set->n_weighted].tenant, hash);
-    grown[set->n_weighted++].weight = w;
+    set->special = grown;
+    name_tenant(grown[set->n_special].tenant, hash);
+    grown[set->n_special++].terms = *t;
     return ERR_OK;
 }
 
-/* Takes " weight=N" off the end of a line of *n bytes. 0: what stands behind the key is no weight.
- */
-static unsigned read_weight(const char *s, size_t *n) {
-    static const char word[] = "weight=";
-    size_t key = 0, w = sizeof(word) - 1;
-    while (key < *n && s[key] != ' ' && s[key] != '\t') key++;
-    if (key == *n) return 1;
-    size_t at = key;
-    while (s[at] == ' ' || s[at] == '\t') at++; /* a line does not end with blanks */
-    if (*n - at <= w || *n - at > w + 3 || strncmp(s + at, word, w) != 0) return 0;
-    unsigned v = 0;
-    for (size_t i = at + w; i < *n; i++) {
-        if (s[i] < '0' || s[i] > '9') return 0;
-        v = v * 10 + (unsigned)(s[i] - '0');
+/* What may stand behind a key. */
+static const struct term {
+    const char *name;
+    unsigned max;
+    size_t at; /* in key_terms */
+} terms[] = {{"weight", API_KEY_WEIGHT_MAX, offsetof(struct key_terms, weight)},
+             {"digs_prefill_slo", API_KEY_SLO_MS_MAX, offsetof(struct key_terms, prefill_slo_ms)},
+             {"digs_decode_slo", API_KEY_SLO_MS_MAX, offsetof(struct key_terms, decode_slo_ms)}};
+enum { N_TERMS = sizeof(terms) / sizeof(terms[0]), DIGITS_MAX = 5 };
+
+/* NAME=N of n bytes, which has not been said before. */
+static bool read_term(struct key_terms *out, const char *s, size_t n) {
+    for (size_t i = 0; i < N_TERMS; i++) {
+        const size_t name = strlen(terms[i].name);
+        unsigned *to = (unsigned *)((char *)out + terms[i].at), v = 0;
+        if (n <= name + 1 || n > name + 1 + DIGITS_MAX || s[name] != '=' ||
+            strncmp(s, terms[i].name, name) != 0)
+            continue;
+        for (size_t k = name + 1; k < n; k++) {
+            if (s[k] < '0' || s[k] > '9') return false;
+            v = v * 10 + (unsigned)(s[k] - '0');
+        }
+        if (v < 1 || v > terms[i].max || *to != 0) return false;
+        *to = v;
+        return true;
     }
-    *n = key;
-    return v <= API_KEY_WEIGHT_MAX ? v : 0;
+    return false;
+}
+
+/* Takes the terms off the end of a line of *n bytes. False: what stands behind the key are none. */
+static bool read_terms(struct key_terms *out, const char *s, size_t *n) {
+    size_t at = 0, end = *n;
+    *out = (struct key_terms){0};
+    while (at < end && s[at] != ' ' && s[at] != '\t') at++;
+    *n = at;
+    while (at < end) {
+        while (s[at] == ' ' || s[at] == '\t') at++; /* a line does not end with blanks */
+        const size_t from = at;
+        while (at < end && s[at] != ' ' && s[at] != '\t') at++;
+        if (!read_term(out, s + from, at - from)) return false;
+    }
+    return true;
+}
+
+static bool says_nothing(const struct key_terms *t) {
+    return t->weight <= 1 && t->prefill_slo_ms == 0 && t->decode_slo_ms == 0;
 }
 
 static enum err add_line(struct key_set *set, const char *s, size_t n) {
     static const char prefix[] = "sha256:";
     size_t p = sizeof(prefix) - 1;
-    unsigned weight = read_weight(s, &n);
-    if (weight == 0) return ERR_INVALID;
+    struct key_terms said;
+    if (!read_terms(&said, s, &n)) return ERR_INVALID;
     if (set->n == API_KEYS_MAX) return ERR_TOO_LARGE;
     if (set->n == set->cap) {
         size_t cap = set->cap == 0 ? 16 : set->cap * 2;
@@ -175,7 +206,7 @@ static enum err add_line(struct key_set *set, const char *s, size_t n) {
         SHA256((const unsigned char *)s, n, hash);
     }
     set->n++;
-    return weight != 1 ? add_weight(set, hash, weight) : ERR_OK;
+    return says_nothing(&said) ? ERR_OK : add_special(set, hash, &said);
 }
 
 static enum err read_set(struct key_set *set, const struct api_keys *k, struct errbuf *eb) {
@@ -197,9 +228,10 @@ static enum err read_set(struct key_set *set, const struct api_keys *k, struct e
     if (e == ERR_INVALID)
         err_set(eb, e = ERR_BAD_CONFIG,
                 "%s: line %zu of %s must be a key of %d to %d visible ASCII characters, or sha256: "
-                "and 64 hex digits, then nothing or weight=1 to %d",
-                k->setting, line, k->path, API_KEY_BYTES_MIN, API_KEY_BYTES_MAX,
-                API_KEY_WEIGHT_MAX);
+                "and 64 hex digits, then nothing or weight=1 to %d, digs_prefill_slo=1 to %d, "
+                "digs_decode_slo=1 to %d, each at most once",
+                k->setting, line, k->path, API_KEY_BYTES_MIN, API_KEY_BYTES_MAX, API_KEY_WEIGHT_MAX,
+                API_KEY_SLO_MS_MAX, API_KEY_SLO_MS_MAX);
     else if (e == ERR_TOO_LARGE)
         err_set(eb, e = ERR_BAD_CONFIG, "%s: %s must have at most %d keys", k->setting, k->path,
                 API_KEYS_MAX);
@@ -211,8 +243,8 @@ static enum err read_set(struct key_set *set, const struct api_keys *k, struct e
     free(text);
     if (e != ERR_OK) {
         set_free(set);
-    } else if (set->n_weighted > 0) {
-        qsort(set->weighted, set->n_weighted, sizeof(set->weighted[0]), by_tenant);
+    } else if (set->n_special > 0) {
+        qsort(set->special, set->n_special, sizeof(set->special[0]), by_tenant);
     }
     return e;
 }
@@ -305,16 +337,19 @@ bool api_keys_allow_key(struct api_keys *k, const char *key, char tenant[TENANT_
     return n > 0 && has_key(k, key, n, tenant);
 }
 
-unsigned api_keys_weight(struct api_keys *k, const char *tenant) {
-    struct weighted key = {0};
-    if (k == NULL) return 1;
-    snprintf(key.tenant, sizeof(key.tenant), "%s", tenant);
-    pthread_mutex_lock(&k->mutex);
-    const struct weighted *w =
-        k->set.n_weighted > 0
-            ? bsearch(&key, k->set.weighted, k->set.n_weighted, sizeof(key), by_tenant)
-            : NULL;
-    unsigned weight = w != NULL ? w->weight : 1;
-    pthread_mutex_unlock(&k->mutex);
-    return weight;
+struct key_terms api_keys_terms(struct api_keys *k, const char *tenant) {
+    struct special key = {0};
+    struct key_terms out = {0};
+    if (k != NULL) {
+        snprintf(key.tenant, sizeof(key.tenant), "%s", tenant);
+        pthread_mutex_lock(&k->mutex);
+        const struct special *w =
+            k->set.n_special > 0
+                ? bsearch(&key, k->set.special, k->set.n_special, sizeof(key), by_tenant)
+                : NULL;
+        if (w != NULL) out = w->terms;
+        pthread_mutex_unlock(&k->mutex);
+    }
+    if (out.weight == 0) out.weight = 1;
+    return out;
 }

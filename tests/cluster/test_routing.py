@@ -1,12 +1,13 @@
 """Goal: a request goes where its beginning was computed (cluster-api 8.4): the next turn of a conversation computes what is new, on the decode instance
 that has the rest or behind blocks that it gives back, and says what a single instance says. Method: tokens that were computed, as answers and counters
 have them; no times."""
+import itertools
 import re
 import signal
 
 import pytest
 
-from harness import SLOW, Cluster, Standalone, events, get, post, wait_for
+from harness import SLOW, Cluster, Standalone, events, get, in_threads, post, wait_for
 from test_drain import batonctl, row
 
 TURN = {"model": "fable", "max_tokens": 24, "temperature": 0, "ignore_eos": True}
@@ -113,28 +114,53 @@ def test_what_is_forgotten_is_not_expected():
         assert len(now) <= r["totalNpuBlockNums"]
 
 
-def test_what_would_come_too_late_is_refused():
+def test_what_would_come_too_late_is_refused(tmp_path):
     """A client that wants its first token within a millisecond is told when to come again, before anything is computed; one whose prefill instance stands
-    still is told at its deadline."""
-    with Cluster(1, 1, coord={"pd": {"routing": "cost"}, "coordinator": {"prometheus_metrics_config": {"reuse_time": 0}}}) as c:
-        body = {**TURN, "messages": [{"role": "user", "content": story(420, 20)}]}
+    still is told at its deadline. A key with a target of its own is judged by that, and roles are chosen for the strictest of those that ask."""
+    keys = tmp_path / "keys"
+    keys.write_text("of-all-0123456789abcdef\nstrict-0123456789abcdef digs_prefill_slo=1 digs_decode_slo=65535\n")
+    keys.chmod(0o400)
+    of_all, strict = ({"Authorization": f"Bearer {k}-0123456789abcdef"} for k in ("of-all", "strict"))
+    conf = {"pd": {"routing": "cost", "reject_factor": 1, "role_window_s": 1}, "controller": {"digs_prefill_slo": 65535, "digs_decode_slo": 65535},
+            "coordinator": {"prometheus_metrics_config": {"reuse_time": 0}, "apiKeysFile": str(keys)}}
+    with Cluster(1, 1, coord=conf) as c:
+        def ask(seed, headers, key=of_all):
+            return post(c.base, "/v1/chat/completions", {**TURN, "messages": [{"role": "user", "content": story(420, seed)}]}, headers={**key, **headers})
 
         def refused():
-            a = post(c.base, "/v1/chat/completions", body, headers={"x-baton-deadline-ms": "1"})
+            a = ask(20, {"x-baton-deadline-ms": "1"})
             assert a.status in (408, 429), a.text  # 408 while nobody knows how long prompts take
             return a if a.status == 429 else None
 
         a = wait_for(refused, 20 * SLOW, "it is refused")
         assert int(a.headers["Retry-After"]) >= 1 and "the first token is expected in" in a.text
         assert 'coordinator_rejected_total{reason="late"}' in get(c.external, "/metrics").text
-        assert post(c.base, "/v1/chat/completions", body, headers={"x-baton-deadline-ms": "3600000"}).status == 200
+        assert ask(20, {"x-baton-deadline-ms": "3600000"}).status == 200
+
+        seeds = itertools.count(30)
+
+        def refused_by_its_own():
+            """Beside prompts that wait a while, which is no matter for the others."""
+            *others, a = in_threads([lambda s=s: ask(s, {}) for s in itertools.islice(seeds, 8)] + [lambda: ask(next(seeds), {}, strict)])
+            assert all(o.status == 200 for o in others), [o.text for o in others]
+            return a if a.status == 429 else None
+
+        a = wait_for(refused_by_its_own, 60 * SLOW, "it is refused")
+        assert "the first token is expected in" in a.text
+        assert c.status()["coordinator"]["needs"]["firstTokenMs"] == 1
+        assert ask(19, {}, strict).status == 200  # nothing is before it
+        text = get(c.external, "/metrics").text
+        assert 'coordinator_targets_total{target="first_token",of="all",result="met"}' in text
+        assert 'coordinator_targets_total{target="first_token",of="own",result="missed"}' in text
+        wait_for(lambda: c.status()["coordinator"]["needs"]["firstTokenMs"] == 65535, 20 * SLOW, "nobody asks for more")
+
         c.prefills[0].process.send_signal(signal.SIGSTOP)
         try:
-            a = post(c.base, "/v1/chat/completions", {**TURN, "messages": [{"role": "user", "content": story(420, 21)}]}, headers={"x-baton-deadline-ms": "700"})
+            a = ask(21, {"x-baton-deadline-ms": "700"})
             assert a.status in (408, 429, 503), a.text
         finally:
             c.prefills[0].process.send_signal(signal.SIGCONT)
-        wait_for(lambda: post(c.base, "/v1/chat/completions", body).status == 200, 20 * SLOW, "it goes on")
+        wait_for(lambda: ask(20, {}).status == 200, 20 * SLOW, "it goes on")
 
 
 def test_streams_say_the_same_wherever_they_are_placed(want):

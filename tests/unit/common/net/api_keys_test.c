@@ -147,16 +147,16 @@ static void weights(void **state) {
         "\nsha256:f39dac6cbaba535e2c207cd0cd8f154974223c848f727f98b3564cea569b41cf\tweight=100\n");
     struct api_keys *k = take();
     assert_true(api_keys_allow(k, "Bearer " KEY_A, a));
-    assert_int_equal(api_keys_weight(k, a), 7);
+    assert_int_equal(api_keys_terms(k, a).weight, 7);
     assert_true(api_keys_allow(k, "Bearer " KEY_B, b));
-    assert_int_equal(api_keys_weight(k, b), 1);
+    assert_int_equal(api_keys_terms(k, b).weight, 1);
     assert_true(api_keys_allow(k, "Bearer abcdefghijklmnop", b));
-    assert_int_equal(api_keys_weight(k, b), 100);
-    assert_int_equal(api_keys_weight(k, "addr-127.0.0.1"), 1);
-    assert_int_equal(api_keys_weight(NULL, a), 1);
+    assert_int_equal(api_keys_terms(k, b).weight, 100);
+    assert_int_equal(api_keys_terms(k, "addr-127.0.0.1").weight, 1);
+    assert_int_equal(api_keys_terms(NULL, a).weight, 1);
     put(KEY_A " weight=9\n");
     api_keys_reload(k);
-    assert_int_equal(api_keys_weight(k, a), 9);
+    assert_int_equal(api_keys_terms(k, a).weight, 9);
     api_keys_close(&k);
     static const char *const wrong[] = {
         " weight=0",  " weight=101", " weight=",          " weight=1x",
@@ -166,6 +166,36 @@ static void weights(void **state) {
         snprintf(text, sizeof(text), KEY_A "%s\n", wrong[i]);
         put(text);
         refuse("line 1");
+    }
+}
+
+/* Each alone and together, in any order. */
+static void targets(void **state) {
+    char a[TENANT_BYTES_MAX + 1], b[TENANT_BYTES_MAX + 1];
+    (void)state;
+    put(KEY_A " digs_decode_slo=65535 weight=3\tdigs_prefill_slo=1\n" KEY_B
+              " digs_prefill_slo=250\n");
+    struct api_keys *k = take();
+    assert_true(api_keys_allow(k, "Bearer " KEY_A, a) && api_keys_allow(k, "Bearer " KEY_B, b));
+    struct key_terms t = api_keys_terms(k, a);
+    assert_true(t.weight == 3 && t.prefill_slo_ms == 1 && t.decode_slo_ms == 65535);
+    t = api_keys_terms(k, b);
+    assert_true(t.weight == 1 && t.prefill_slo_ms == 250 && t.decode_slo_ms == 0);
+    t = api_keys_terms(NULL, b);
+    assert_true(t.weight == 1 && t.prefill_slo_ms == 0 && t.decode_slo_ms == 0);
+    api_keys_close(&k);
+    static const char *const wrong[] = {" digs_prefill_slo=0",
+                                        " digs_prefill_slo=65536",
+                                        " digs_prefill_slo=999999",
+                                        " digs_decode_slo=1.5",
+                                        " digs_decode_slo=",
+                                        " prefill_slo=1",
+                                        " digs_decode_slo=5 digs_decode_slo=5"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        char text[96];
+        snprintf(text, sizeof(text), KEY_A "%s\n", wrong[i]);
+        put(text);
+        refuse("digs_prefill_slo=1 to 65535, digs_decode_slo=1 to 65535, each at most once");
     }
 }
 
@@ -292,9 +322,9 @@ static void reload(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(entries), cmocka_unit_test(hashed_entries), cmocka_unit_test(tenants),
-        cmocka_unit_test(weights), cmocka_unit_test(bounds),         cmocka_unit_test(never_shown),
-        cmocka_unit_test(files),   cmocka_unit_test(reload),
+        cmocka_unit_test(entries),     cmocka_unit_test(hashed_entries), cmocka_unit_test(tenants),
+        cmocka_unit_test(weights),     cmocka_unit_test(targets),        cmocka_unit_test(bounds),
+        cmocka_unit_test(never_shown), cmocka_unit_test(files),          cmocka_unit_test(reload),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
