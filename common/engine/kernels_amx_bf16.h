@@ -311,10 +311,17 @@ static void block_few(const struct product *p, int row, int rows, int rows_more,
     const uint8_t *x = p->x + (size_t)(row / T_PAIR_ROWS) * pair_bytes(p->k);
     const uint8_t *w = p->panels + (size_t)panel * p->panel_stride;
     for (int t = 0; t < 4; t++) acc_zero(t);
+    /* behind the last bytes of these panels come the first of the next ones */
+    const size_t far = (size_t)(panels - 1) * p->panel_stride;
     for (int b = 0; b < whole; b++, x += 2 * T_BYTES, w += T_BYTES) {
-        for (int i = 0; i < panels; i++)
-            for (int line = 0; line < T_BYTES; line += T_LINE)
-                __builtin_prefetch(w + (size_t)i * p->panel_stride + T_AHEAD_BYTES + line);
+        const size_t ahead = T_AHEAD_BYTES + ((whole - b) * T_BYTES > T_AHEAD_BYTES ? 0 : far);
+        for (int i = 0; i < panels; i++) {
+            const uint8_t *at = w + (size_t)i * p->panel_stride;
+            for (int line = 0; line < T_BYTES; line += T_LINE) {
+                __builtin_prefetch(at + ahead + line, 0, 2);
+                __builtin_prefetch(at + T_BYTES + line);
+            }
+        }
         if (rows_more > 0)
             step_two(x, w, p->panel_stride, panels);
         else

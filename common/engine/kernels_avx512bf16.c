@@ -15,6 +15,9 @@
 static inline int row_streams(void) {
     return __builtin_cpu_is("intel") ? 4 : 1;
 }
+static inline size_t row_ahead_bytes(void) {
+    return __builtin_cpu_is("intel") ? 2048 : ROW_AHEAD_BYTES;
+}
 #include "common/engine/kernels_zmm.h"
 
 #include "common/engine/kernels_pairs.h"
@@ -79,7 +82,7 @@ enum { PAIR_ROWS_MAX = 2 * TILE_ROWS };
 
 struct pairs_from {
     const uint8_t *x, *x2, *panel;
-    size_t panel_stride; /* bytes */
+    size_t panel_stride, ahead; /* bytes; ahead: of a single panel */
     int n_pairs;
 };
 
@@ -140,7 +143,7 @@ INLINE void tile_pairs(float *y, size_t y_stride, int n_cols, const struct pairs
         if (panels == 2)                                                                           \
             tile_pairs(y, y_stride, n_cols, from, A, B, 2, AHEAD_BYTES / 2);                       \
         else                                                                                       \
-            tile_pairs(y, y_stride, n_cols, from, A, B, 1, ROW_AHEAD_BYTES);                       \
+            tile_pairs(y, y_stride, n_cols, from, A, B, 1, from->ahead);                           \
         break;
 
 static void tile_pairs_few(float *y, size_t y_stride, int n_cols, const struct pairs_from *from,
@@ -178,6 +181,7 @@ static void gemm_pairs(float *y, size_t y_stride, const uint8_t *xp, const uint8
                                                 .x2 = x + TILE_ROWS * x_row_bytes,
                                                 .panel = panels + (size_t)p * stride,
                                                 .panel_stride = stride,
+                                                .ahead = row_ahead_bytes(),
                                                 .n_pairs = (int)(tile_even(k) / 2)};
                 float *to = y + (size_t)m * y_stride + (size_t)p * PANEL_ROWS;
                 const int cols = n_cols - p * PANEL_ROWS;

@@ -16,6 +16,11 @@ enum {
 #define FEW_PANELS(rows, w) ((rows) == 1 ? ROW_PANELS : (rows) <= TILE_ROWS ? 2 : 1)
 #endif
 
+/* A row alone, in four streams, takes too few products for a line to wait for the memory: each is
+ * fetched into the second-level cache first (from->ahead), and so far ahead into the first. */
+#define Q_TWICE(rows, panels) ((rows) == 1 && (panels) == 4)
+enum { Q_FAR_BYTES = 3072, Q_NEAR_BYTES = 384 };
+
 /* What a register tile meets: rows of up to two packed tiles, and panels. */
 struct q_from {
     const uint8_t *x, *x2, *panel;
@@ -24,6 +29,15 @@ struct q_from {
         far; /* of a row alone, read in several streams: from the end of its panels to the next */
     int groups;
 };
+
+INLINE void q_fetch(const uint8_t *at, size_t ahead, bool twice) {
+    if (!twice) {
+        __builtin_prefetch(at + ahead);
+        return;
+    }
+    __builtin_prefetch(at + ahead, 0, 2);
+    __builtin_prefetch(at + Q_NEAR_BYTES);
+}
 
 /* `a` rows, all of the packed tile x, and `b`, all of x2; fetches: weights are fetched ahead. */
 INLINE void tile_quant(float *y, size_t y_stride, int n_cols, const struct q_from *from, int a,
@@ -58,7 +72,8 @@ INLINE void tile_quant(float *y, size_t y_stride, int n_cols, const struct q_fro
             const uint8_t *weights = panel + Q_SCALE_BYTES + Q_STEP_BYTES * j;
 #pragma GCC unroll 4
             for (int p = 0; fetches && p < panels; p++)
-                __builtin_prefetch(panel + (size_t)p * stride + ahead + Q_STEP_BYTES * j);
+                q_fetch(panel + (size_t)p * stride + Q_STEP_BYTES * j, ahead,
+                        Q_TWICE(rows, panels));
 #pragma GCC unroll 2
             for (int step = 0; step < steps; step++) {
                 const int four = w == DTYPE_INT4 ? j + 4 * step : steps * j + step;
@@ -80,6 +95,12 @@ INLINE void tile_quant(float *y, size_t y_stride, int n_cols, const struct q_fro
                     }
                 }
             }
+        }
+        if (fetches && rows == 1) { /* a group ends in the middle of a line */
+#pragma GCC unroll 4
+            for (int p = 0; p < panels; p++)
+                q_fetch(panel + (size_t)p * stride + group_bytes(w) - Q_SCALE_BYTES, ahead,
+                        Q_TWICE(rows, panels));
         }
         if (rows * panels == 1) sum[0][0] = q_add(sum[0][0], odd, w);
 #pragma GCC unroll 4
@@ -170,13 +191,14 @@ static int q_tile(const struct q_product *t, int m, int rows, int p) {
     int panels = t->n_rows <= Q_ROWS_MAX ? FEW_PANELS(rows, t->w) : 2;
     while (panels > there) panels /= 2;
     const uint8_t *x = t->xp + (size_t)m * t->x_row_bytes;
-    const struct q_from from = {.x = x,
-                                .x2 = x + TILE_ROWS * t->x_row_bytes,
-                                .panel = t->panels + (size_t)p * t->panel_stride,
-                                .panel_stride = t->panel_stride,
-                                .ahead = (size_t)ROW_AHEAD_BYTES / (size_t)panels,
-                                .far = (size_t)(panels - 1) * t->panel_stride,
-                                .groups = (int)k_groups(t->k)};
+    const struct q_from from = {
+        .x = x,
+        .x2 = x + TILE_ROWS * t->x_row_bytes,
+        .panel = t->panels + (size_t)p * t->panel_stride,
+        .panel_stride = t->panel_stride,
+        .ahead = Q_TWICE(rows, panels) ? Q_FAR_BYTES : (size_t)ROW_AHEAD_BYTES / (size_t)panels,
+        .far = (size_t)(panels - 1) * t->panel_stride,
+        .groups = (int)k_groups(t->k)};
     float *y = t->y + (size_t)m * t->y_stride + (size_t)p * PANEL_ROWS;
     const int n_cols = t->n_cols - p * PANEL_ROWS;
     if (t->w == DTYPE_INT8)

@@ -148,11 +148,13 @@ enum { PART_BYTES = 1 << 20 };
 
 typedef uint64_t wide __attribute__((vector_size(16), may_alias));
 
-/* How many streams a processor reads fastest, and whether it must be told ahead, differs: the best
- * of these is the ceiling. */
+/* How many streams a processor reads fastest, how far apart, and whether it must be told ahead,
+ * differs: the best of these is the ceiling. far: ahead into the second-level cache, which a core
+ * asks for more lines at a time than for the first. */
 static const struct read_pattern {
-    int streams, ahead_bytes;
-} patterns[] = {{1, 4096}, {1, 8192}, {4, 0}, {4, 1024}};
+    int streams, apart_bytes, ahead_bytes, far_bytes;
+} patterns[] = {{1, 0, 1024, 0},           {1, 0, 4096, 0},       {1, 0, 8192, 0},
+                {4, PART_BYTES / 4, 0, 0}, {4, 1 << 15, 2048, 0}, {4, 1 << 15, 512, 4096}};
 enum { PATTERNS = sizeof(patterns) / sizeof(patterns[0]) };
 
 struct probe {
@@ -162,25 +164,33 @@ struct probe {
     uint64_t sums[1024];
 };
 
-static wide read_line(const uint8_t *at, int ahead_bytes) {
+static wide read_line(const uint8_t *at, const struct read_pattern *p, size_t far) {
     const wide *d = (const wide *)(const void *)at;
-    if (ahead_bytes > 0) __builtin_prefetch(at + ahead_bytes);
+    if (far > 0) __builtin_prefetch(at + far, 0, 2);
+    if (p->ahead_bytes > 0) __builtin_prefetch(at + p->ahead_bytes);
     return d[0] + d[1] + (d[2] + d[3]);
 }
 
 static void probe_item(void *arg, int item, int thread) {
     struct probe *p = arg;
-    const size_t all = p->data_parts, q = PART_BYTES / 4;
-    const int ahead = p->pattern.ahead_bytes;
+    const size_t all = p->data_parts;
+    const struct read_pattern pattern = p->pattern;
     wide a[4] = {{0}};
     for (size_t part = 0; part < p->parts; part++) {
         const uint8_t *d = p->data + ((size_t)item * p->parts + part) % all * (size_t)PART_BYTES;
-        if (p->pattern.streams == 1) {
+        if (pattern.streams == 1) {
             for (size_t i = 0; i < PART_BYTES; i += 256)
-                for (size_t j = 0; j < 4; j++) a[j] += read_line(d + i + 64 * j, ahead);
-        } else {
-            for (size_t i = 0; i < q; i += 64)
-                for (size_t j = 0; j < 4; j++) a[j] += read_line(d + j * q + i, ahead);
+                for (size_t j = 0; j < 4; j++) a[j] += read_line(d + i + 64 * j, &pattern, 0);
+            continue;
+        }
+        const size_t apart = (size_t)pattern.apart_bytes, far = (size_t)pattern.far_bytes;
+        for (const uint8_t *at = d; at < d + PART_BYTES; at += 4 * apart) {
+            for (size_t i = 0; i < apart; i += 64) {
+                /* behind the end of the four come the next four */
+                const size_t ahead = far > 0 && i + far >= apart ? far + 3 * apart : far;
+                for (size_t j = 0; j < 4; j++)
+                    a[j] += read_line(at + j * apart + i, &pattern, ahead);
+            }
         }
     }
     a[0] += a[1] + a[2] + a[3];

@@ -1,7 +1,7 @@
 /* bench_turns: the forward pass of one model, a piece whenever it is asked for, so that another
  * program can have its turn between two pieces (peer.py).
  *
- *   bench_turns MODEL [--threads N] [--weights TYPE] [--rows N]
+ *   bench_turns MODEL [--threads N] [--weights TYPE] [--rows N] [--kernels NAME]
  *
  * MODEL is a folder or a GGUF file; --weights: what `weightDtype` may be. Once it is loaded a line
  * `ready` comes, then an answer to each line of stdin, in seconds (the time of machine.h):
@@ -38,6 +38,8 @@ static bool parse(struct turns *t, int argc, char **argv) {
             t->o.n_threads = atoi(v);
         else if (strcmp(k, "--rows") == 0)
             t->rows = atoi(v);
+        else if (strcmp(k, "--kernels") == 0)
+            t->o.kernels = v;
         else if (strcmp(k, "--weights") == 0 && dtype_of_name(v) != DTYPE_NONE)
             t->o.weight_dtype = dtype_of_name(v);
         else
@@ -123,7 +125,8 @@ int main(int argc, char **argv) {
     struct errbuf eb = {0};
     char line[128];
     if (!parse(&t, argc, argv)) {
-        fprintf(stderr, "usage: bench_turns MODEL [--threads N] [--weights TYPE] [--rows N]\n");
+        fprintf(stderr, "usage: bench_turns MODEL [--threads N] [--weights TYPE] [--rows N] "
+                        "[--kernels NAME]\n");
         return 2;
     }
     if (!open_all(&t, &eb)) {
