@@ -176,10 +176,23 @@ static void tile_copy(const struct product *p, int tile, int panel, const float 
         put(y, ln_load(from + r * PANEL_ROWS), cols);
 }
 
+enum { X_SLICE_BYTES = GROUPS_SLICE * T_ROWS * (4 + 2 * GROUP) };
+
+/* A slice of a tile with fewer rows, whose others were never packed: with scales of zero in their
+ * place. What lies there may be denormal, and each product of it would cost a hundred cycles. */
+static const uint8_t *part_tile(uint8_t part[X_SLICE_BYTES], const uint8_t *x, int rows, int n,
+                                size_t bytes) {
+    memcpy(part, x, (size_t)n * bytes);
+    for (int g = 0; g < n; g++)
+        memset(part + (size_t)g * bytes + 4 * rows, 0, 4 * (size_t)(T_ROWS - rows));
+    return part;
+}
+
 /* One slice of one panel; sums: f32 [tile][16][16]. */
 static void quant_panel(const struct product *p, int panel, int first, int n, float *sums,
                         enum dtype w) {
     struct quant_slice weights __attribute__((aligned(64)));
+    uint8_t part[X_SLICE_BYTES] __attribute__((aligned(64)));
     const size_t groups = k_groups(p->k), x_bytes = tile_x_bytes(w);
     slice_weights(&weights,
                   p->panels + (size_t)panel * p->panel_stride + (size_t)first * group_bytes(w), n,
@@ -187,6 +200,8 @@ static void quant_panel(const struct product *p, int panel, int first, int n, fl
     for (int t = 0; t * T_ROWS < p->n_rows; t++) {
         const uint8_t *x = p->x + ((size_t)t * groups + (size_t)first) * x_bytes;
         float *to = sums + (size_t)t * T_ROWS * PANEL_ROWS;
+        const int rows = p->n_rows - t * T_ROWS;
+        if (rows < T_ROWS) x = part_tile(part, x, rows, n, x_bytes);
         if (w == DTYPE_INT8)
             quant_tile_wide(to, x, &weights, n, first > 0);
         else
