@@ -5,7 +5,8 @@
  *                 [--rounds R] [--seconds S] [--prompt N] [--decode 0|1] [--kernels NAME]
  *                 [--kv bf16|int8] [--models DIR]
  *
- * The model is written to a folder of its own under $TMPDIR and removed once it is loaded; with
+ * What is printed begins with the kernel set that ran, of which --kernels names one. The model is
+ * written to a folder of its own under $TMPDIR and removed once it is loaded; with
  * --models it is kept under DIR for the next run of the same shape. --layers keeps so many of the
  * shape's layers: work per layer, and so the ratios of prefill, are the same. A round measures a
  * figure once, between two probes of its ceiling; ratios are medians over the rounds. A prompt
@@ -39,7 +40,7 @@ enum {
 struct conf {
     struct shape shape;
     enum dtype dtype, kv_dtype;
-    char label[64]; /* how the lines begin: shape, weights, KV when it is not bf16 */
+    char label[96]; /* how the lines begin: kernel set, shape, weights, KV when it is not bf16 */
     int threads, rounds, prompt;
     double seconds;
     bool decode;
@@ -131,6 +132,12 @@ static bool scales(const struct conf *c) {
     return c->threads > 1 && c->prompt >= SCALING;
 }
 
+static void name_lines(struct conf *c, const char *kernels) {
+    const bool plain = c->kv_dtype == DTYPE_BF16;
+    snprintf(c->label, sizeof(c->label), "%s_%s_%s%s%s", kernels, c->shape.name,
+             dtype_name(c->dtype), plain ? "" : "_kv_", plain ? "" : dtype_name(c->kv_dtype));
+}
+
 static void open_all(struct bench *b) {
     const struct conf *c = &b->c;
     struct errbuf eb;
@@ -152,6 +159,7 @@ static void open_all(struct bench *b) {
     }
     if (c->models == NULL) model_remove(dir);
     if (e != ERR_OK) require(false, eb.text);
+    name_lines(&b->c, forward_model(b->f)->kernels);
     printf("%s_load_threads_%d %.2f s\n", c->label, c->threads, t);
     const struct kv_shape shape = {.n_layers = c->shape.layers,
                                    .n_kv_heads = c->shape.kv_heads,
@@ -192,10 +200,9 @@ static enum machine_peak peak_of(const struct bench *b, enum dtype w) {
     return machine_peak_of(w);
 }
 
-/* A prefill between two probes of its peak: its time, and the part of the peak it reaches. */
+/* A prefill between two probes of peak p: its time, and the part of the peak it reaches. */
 static double prefill_beside_peak(struct bench *b, struct forward *f, struct pool *pool, int n,
-                                  double *seconds) {
-    const enum machine_peak p = peak_of(b, DTYPE_BF16);
+                                  enum machine_peak p, double *seconds) {
     double peak = bench_peak_rate(pool, p, 0.05), t = prefill(b, f, n),
            after = bench_peak_rate(pool, p, 0.05);
     if (seconds != NULL) *seconds = t;
@@ -203,12 +210,13 @@ static double prefill_beside_peak(struct bench *b, struct forward *f, struct poo
 }
 
 static void bench_scaling(struct bench *b) {
+    const enum machine_peak p = peak_of(b, DTYPE_BF16);
     double kept[ROUNDS_MAX];
     prefill(b, b->one, 128);
     for (int r = 0; r < b->c.rounds; r++) {
         progress(b, "in turns with one thread, round", r + 1);
-        const double one = prefill_beside_peak(b, b->one, b->pool_one, SCALING, NULL);
-        kept[r] = prefill_beside_peak(b, b->f, b->pool, SCALING, NULL) / one;
+        const double one = prefill_beside_peak(b, b->one, b->pool_one, SCALING, p, NULL);
+        kept[r] = prefill_beside_peak(b, b->f, b->pool, SCALING, p, NULL) / one;
     }
     printf("%s_prefill_%d_efficiency_threads_%d %.3f x\n", b->c.label, SCALING, b->c.threads,
            median(kept, b->c.rounds));
@@ -217,7 +225,11 @@ static void bench_scaling(struct bench *b) {
 
 static void bench_prefill(struct bench *b) {
     static const int lengths[] = {128, 512, 2048};
-    double rate[ROUNDS_MAX], ratio[ROUNDS_MAX];
+    const enum machine_peak p = peak_of(b, DTYPE_BF16);
+    /* Tiles and f32 products also stand beside the products of bf16 pairs, whatever those do here.
+     */
+    const bool pairs = p != PEAK_BF16 && machine_peak_here(PEAK_BF16);
+    double rate[ROUNDS_MAX], ratio[ROUNDS_MAX], of_pairs[ROUNDS_MAX];
     prefill(b, b->f, 128); /* warms up */
     for (int i = 0; i < 3 && lengths[i] <= b->c.prompt; i++) {
         double began = bench_wall();
@@ -225,12 +237,16 @@ static void bench_prefill(struct bench *b) {
         while (n < b->c.rounds && (n < ROUNDS_MIN || bench_wall() - began < b->c.seconds)) {
             progress(b, "prefill", lengths[i]);
             double t;
-            ratio[n] = prefill_beside_peak(b, b->f, b->pool, lengths[i], &t);
+            ratio[n] = prefill_beside_peak(b, b->f, b->pool, lengths[i], p, &t);
+            if (pairs)
+                of_pairs[n] = prefill_ops(&b->c.shape, lengths[i]) / t /
+                              bench_peak_rate(b->pool, PEAK_BF16, 0.05);
             rate[n++] = lengths[i] / t;
         }
-        printf("%s_prefill_%d_threads_%d %.1f tokens/s %.3f of peak_%s rounds %d\n", b->c.label,
-               lengths[i], b->c.threads, median(rate, n), median(ratio, n),
-               machine_peak_name(peak_of(b, DTYPE_BF16)), n);
+        printf("%s_prefill_%d_threads_%d %.1f tokens/s %.3f of peak_%s", b->c.label, lengths[i],
+               b->c.threads, median(rate, n), median(ratio, n), machine_peak_name(p));
+        if (pairs) printf(" %.3f of peak_%s", median(of_pairs, n), machine_peak_name(PEAK_BF16));
+        printf(" rounds %d\n", n);
         fflush(stdout);
     }
 }
@@ -332,12 +348,11 @@ static bool parse(struct conf *c, int argc, char **argv) {
     c->dtype = dtype_of_name(dtype);
     c->kv_dtype = dtype_of_name(kv);
     if (layers > 0 && layers < c->shape.layers) c->shape.layers = layers;
-    bool plain = c->kv_dtype == DTYPE_BF16;
-    snprintf(c->label, sizeof(c->label), "%s_%s%s%s", c->shape.name != NULL ? c->shape.name : "",
-             dtype, plain ? "" : "_kv_", plain ? "" : kv);
+    if (c->shape.name != NULL && c->dtype != DTYPE_NONE && c->kv_dtype != DTYPE_NONE)
+        name_lines(c, "auto");
     return argc % 2 == 1 && c->shape.name != NULL && c->dtype != DTYPE_NONE &&
-           (plain || c->kv_dtype == DTYPE_INT8) && c->threads >= 1 && c->threads <= 1024 &&
-           c->rounds >= 1 && c->rounds <= ROUNDS_MAX;
+           (c->kv_dtype == DTYPE_BF16 || c->kv_dtype == DTYPE_INT8) && c->threads >= 1 &&
+           c->threads <= 1024 && c->rounds >= 1 && c->rounds <= ROUNDS_MAX;
 }
 
 int main(int argc, char **argv) {

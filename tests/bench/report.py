@@ -10,21 +10,46 @@ import platform
 import re
 import sys
 
-# name (a pattern with one list of alternatives, which the text's {} shows), what of the line is compared ("value", "ratio" or the word a
-# number stands behind; with _most the bar is an upper one), the bar, text.
+# name (a pattern with one list of alternatives, which the text's {} shows), what of the line is compared ("value", "ratio", "of X" for the
+# ratio to X, or the word a number stands behind; with _most the bar is an upper one), the bar, text.
 TINY = "tinyllama-1.1b"
 PROBE_SLACK = 1.03  # of read bandwidth: what noise may make of one
+TYPES = "(bf16|int8|int4)"
+
+
+def forward_bars(kernels):
+    """Those of a kernel set, whose name its figures begin with. The sets with products of bf16 pairs or tiles have the bars that were set for
+    AVX-512; of prefill these stand beside the peak of bf16 pairs, tiles or not. The other sets keep those of the earlier release."""
+    name = f"{kernels}_{TINY}_{TYPES}_"
+    bf16 = f"{kernels}_{TINY}_(bf16)_"
+    text = kernels + ", {}: "
+    if kernels in ("avx512bf16", "amx"):
+        return [
+            (name + "prefill_512_threads_1", "of peak_bf16_dot", dict(bf16=0.87, int8=1.15, int4=1.0), text + "prefill 512 over the peak of bf16 pairs"),
+            (name + "prefill_2048_threads_1", "of peak_bf16_dot", dict(bf16=0.85, int8=1.05, int4=0.95), text + "prefill 2048 over the peak of bf16 pairs"),
+            (name + "prefill_512_efficiency_threads_2", "value", 0.95, text + "prefill 512, 2 threads over the efficiency of 1"),
+            (name + "decode_batch_1_threads_1", "ratio", 0.95, text + "decode at batch 1 over read bandwidth"),
+            (name + "decode_context_2048_threads_1", "ratio", 0.90, text + "decode at context 2048, KV bytes allowed for"),
+            (name + "decode_gain_8_threads_1", "value", dict(bf16=7, int8=5.5, int4=4.2), text + "decode at batch 8 over batch 1"),
+            (name + "decode_gain_16_threads_1", "value", dict(bf16=10, int8=6.5, int4=5), text + "decode at batch 16 over batch 1"),
+        ]
+    return [
+        (name + "prefill_512_threads_1", "ratio", dict(bf16=0.80, int8=0.75, int4=0.70), text + "prefill 512 over the peak of bf16"),
+        (name + "prefill_512_efficiency_threads_2", "value", 0.93, text + "prefill 512, 2 threads over the efficiency of 1"),
+        (bf16 + "prefill_2048_threads_1", "ratio", 0.70, text + "prefill 2048 over the peak of bf16"),
+        (name + "decode_batch_1_threads_1", "ratio", dict(bf16=0.92, int8=0.90, int4=0.85), text + "decode at batch 1 over read bandwidth"),
+        (name + "decode_gain_4_threads_1", "value", dict(bf16=3.5, int8=3.5, int4=3.0), text + "decode at batch 4 over batch 1"),
+        (name + "decode_gain_8_threads_1", "value", dict(bf16=6.0, int8=6.0, int4=5.0), text + "decode at batch 8 over batch 1"),
+        (bf16 + "decode_context_2048_threads_1", "ratio", 0.85, text + "decode at context 2048 over 128, KV bytes allowed for"),
+    ]
+
+
 BARS = [
-    (f"{TINY}_(bf16|int8|int4)_prefill_512_threads_1", "ratio", dict(bf16=0.80, int8=0.75, int4=0.70), "prefill 512, {}, over the peak of bf16"),
-    (f"{TINY}_(bf16|int8|int4)_prefill_512_efficiency_threads_2", "value", 0.93, "prefill 512, {}, 2 threads, over the efficiency of 1"),
-    (f"{TINY}_(bf16)_prefill_2048_threads_1", "ratio", 0.70, "prefill 2048, {}, over the peak of bf16"),
-    (f"{TINY}_(bf16|int8|int4)_decode_batch_1_threads_1", "ratio", dict(bf16=0.92, int8=0.90, int4=0.85), "decode at batch 1, {}, over read bandwidth"),
-    (f"{TINY}_(bf16|int8|int4)_decode_gain_4_threads_1", "value", dict(bf16=3.5, int8=3.5, int4=3.0), "decode at batch 4 over batch 1, {}"),
-    (f"{TINY}_(bf16|int8|int4)_decode_gain_8_threads_1", "value", dict(bf16=6.0, int8=6.0, int4=5.0), "decode at batch 8 over batch 1, {}"),
-    (f"{TINY}_(bf16)_decode_context_2048_threads_1", "ratio", 0.85, "decode at context 2048 over 128, {}, KV bytes allowed for"),
     (r"perplexity_(fable|teacher)_int8", "change_most", 0.1, "perplexity with int8 weights over bf16, {}, %"),
     (r"perplexity_(fable|teacher)_int4", "change_most", 3, "perplexity with int4 weights over bf16, {}, %"),
     (r"perplexity_(fable|teacher)_kv_int8", "change_most", 0.1, "perplexity with int8 KV over bf16, {}, %"),
+    (r"sample_(top_p|typical)_0.9", "ratio_most", 12, "a draw from 150,000 logits, {} 0.9, over a pass that reads them"),
+    (r"sample_avx2_(top_p|typical)_0.9", "ratio_most", 12, "the same with AVX2, {} 0.9"),
     (r"lookup_edit_(3|8)_batch_1", "ratio", 1.2, "guesses by prompt lookup, {}, on a text that repeats, over none"),
     (r"lookup_novel_(3|8)_batch_1", "ratio", 0.95, "guesses by prompt lookup, {}, on a text that never does, over none"),
     (r"start_(again)_ms", "value_most", 1000, "start of a 1.1 B bf16 model, {}, exec to ready, ms"),
@@ -101,14 +126,27 @@ def out_of_reach(b):
     return b["ok"] is False and b["allowed"] is not None and b["allowed"] < b["bar"]
 
 
+def sets_in(rows):
+    """The kernel sets of which there are figures."""
+    found = [m.group(1) for m in (re.match(rf"(\w+)_{re.escape(TINY)}_", r["name"]) for r in rows) if m]
+    return sorted(set(found) - {"gap"})
+
+
+def compared(row, kind):
+    kind = kind.removesuffix("_most")
+    return row.get("ratios", {}).get(kind[3:]) if kind.startswith("of ") else row.get(kind)
+
+
 def judge(rows, table=None):
     """The bars of a table, or of this release, beside rows."""
+    if table is None:
+        table = [bar for kernels in sets_in(rows) or ["auto"] for bar in forward_bars(kernels)] + BARS
     out, rows = [], {r["name"]: r for r in rows}
-    for pattern, kind, bars, text in table or BARS:
+    for pattern, kind, bars, text in table:
         before, group, after = re.fullmatch(r"(.*)\((.*)\)(.*)", pattern).groups()
         for word in group.split("|"):
             row = rows.get(before + word + after, {})
-            out.append(judged(text.format(word), row.get(kind.removesuffix("_most")), bars[word] if isinstance(bars, dict) else bars,
+            out.append(judged(text.format(word), compared(row, kind), bars[word] if isinstance(bars, dict) else bars,
                               kind.endswith("_most"), row.get("allowed")))
     return out
 

@@ -4,6 +4,7 @@
 # run (docs/performance.md). Progress goes to stderr. A program that takes too long is ended, and told as failed.
 #   BENCH_QUICK=1      fewer layers and rounds: minutes
 #   BENCH_ONLY=REGEX   only programs whose command line matches
+#   BENCH_KERNELS=SETS  the forward pass with each of these kernel sets ("amx avx512bf16 avx2"), in the place of the one chosen here
 #   BENCH_CPU_TIME=1   processor time where one thread works
 # A new benchmark is one more line in `programs`.
 set -u
@@ -26,8 +27,10 @@ programs() {
     for shape in tinyllama-1.1b qwen2.5-0.5b; do
         for dtype in bf16 int8 int4; do
             for threads in 1 2; do
-                [ "$(nproc)" -ge $threads ] &&
-                    echo "$bin/bench_forward --shape $shape --dtype $dtype --threads $threads --models $models $forward"
+                for kernels in ${BENCH_KERNELS:-auto}; do
+                    [ "$(nproc)" -ge $threads ] &&
+                        echo "$bin/bench_forward --shape $shape --dtype $dtype --threads $threads --kernels $kernels --models $models $forward"
+                done
             done
         done
         if [ $shape = tinyllama-1.1b ]; then
