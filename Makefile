@@ -68,7 +68,7 @@ include tests/build.mk
 
 # ---- what one types
 .PHONY: all daemons unit-bins deps deps-test deps-lint demo run test check-unit check-fuzz check-oracle check-cluster \
-        check-console check-arm abuse chaos check-asan check-tsan lint format bench bench-peer install uninstall docs deb tarball check-reproducible clean
+        check-console check-long check-arm abuse chaos check-asan check-tsan lint format bench bench-peer install uninstall docs deb tarball check-reproducible clean
 .DEFAULT_GOAL := all
 PY := /usr/bin/python3
 
@@ -115,6 +115,11 @@ check-console: deps-test
 	@tools/deps.sh console
 	@$(MAKE) -s -j$$(nproc) daemons
 	@$(PY) -m pytest -q -p no:cacheprovider tests/console
+
+# What `make test` takes a sample of, or leaves out since the processor has it: some minutes
+check-long: deps-test
+	@$(MAKE) -s -j$$(nproc) daemons emulated-bins oracle-bins
+	@RANDOM_CASES=20000 BATON_RANDOM=5000 tests/run.sh emulated random
 
 # All of it for aarch64, and its tests under qemu-user: half an hour. docs/contributing.md
 ARM_ROOT := build-sysroot-arm64

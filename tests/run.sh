@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs parts of the test suite on what is built under $BUILD and ends with one line of counts.
-# Usage: tests/run.sh unit|fuzz|oracle|cluster|abuse|chaos|abuse+chaos ...
+# Usage: tests/run.sh unit|emulated|fuzz|oracle|cluster|random|abuse|chaos|abuse+chaos ...
 # The oracles compute and wait for nothing, the others mostly wait: where both are asked for, the oracles run beside them with a low priority,
 # on what they leave idle.
 set -u
@@ -14,8 +14,9 @@ export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 export TSAN_OPTIONS="${TSAN_OPTIONS:-suppressions=$PWD/tests/tsan.supp:halt_on_error=0:second_deadlock_stack=1:die_after_fork=0}"
 jobs=$(nproc)
 case $build in # a sanitizer, and an emulator, takes up to twenty times as long, all of it in computing
-*san | *arm-run) limit=1200 programs_at_once=$((jobs + 1)) clusters_at_once=$jobs part_limit=14400 ;;
-*) limit=300 programs_at_once=$((jobs * 2)) clusters_at_once=$((jobs + 1)) part_limit=1500 ;;
+*san | *arm-run) limit=1200 programs_at_once=$((jobs + 1)) clusters_at_once=$jobs attacks_at_once=$jobs part_limit=14400 ;;
+# they wait for nine tenths, three quarters and two thirds of their time
+*) limit=300 programs_at_once=$((jobs * 4)) clusters_at_once=$((jobs * 2)) attacks_at_once=$((jobs + 1)) part_limit=1500 ;;
 esac
 [ "${ABUSE_SLOW:-}${CHAOS_SLOW:-}" = "" ] || part_limit=14400 # tests of minutes have limits of their own (slow_tests.py)
 log=$(mktemp)
@@ -82,6 +83,10 @@ for part in "$@"; do
 $(find "$build/tests/unit" -type f -name '*_test' | sort)
 EOF
         ;;
+    emulated) programs <<EOF
+$(find "$build/tests/unit" -type f -name '*_emulated_test' | sort)
+EOF
+        ;;
     fuzz) programs <<EOF
 $(find "$build/tests/fuzz" -type f -name 'replay_*' ! -name '*.o' ! -name '*.d' | sort | sed 's|.*/replay_\(.*\)|& tests/fuzz/corpus/\1|')
 EOF
@@ -90,10 +95,11 @@ EOF
         [ -z "$beside" ] || continue
         pytests oracle "$jobs" tests/oracle
         ;;
+    random) pytests random "$jobs" tests/cluster/test_random_requests.py tests/oracle/test_chat_template.py ;;
     cluster) pytests cluster "$clusters_at_once" tests/cluster ;;
-    abuse) pytests abuse "$jobs" tests/abuse ;;
-    chaos) pytests chaos "$jobs" tests/chaos ;;
-    abuse+chaos) pytests "$part" "$jobs" tests/chaos tests/abuse ;;
+    abuse) pytests abuse "$attacks_at_once" tests/abuse ;;
+    chaos) pytests chaos "$attacks_at_once" tests/chaos ;;
+    abuse+chaos) pytests "$part" "$attacks_at_once" tests/chaos tests/abuse ;;
     *) echo "run.sh: unknown part $part" >&2; exit 2 ;;
     esac
     echo "$part: $((passed - before)) passed in $(($(date +%s) - began)) s"

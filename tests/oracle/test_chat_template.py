@@ -142,8 +142,8 @@ NO_TEXT = ("<generator", "<built-in", "<method", "<function", "reversed object",
 
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")
 def test_random(driver):
-    """SEED repeats a run; RANDOM_CASES asks for more."""
-    seed, n = int(os.environ.get("SEED", "1")), int(os.environ.get("RANDOM_CASES", "1500"))
+    """SEED repeats a run; RANDOM_CASES asks for more (make check-long)."""
+    seed, n = int(os.environ.get("SEED", "1")), int(os.environ.get("RANDOM_CASES", "600"))
     ok = 0
     for i in range(n):
         template = cases.Random(random.Random(f"{seed}.{i}")).body(2)
