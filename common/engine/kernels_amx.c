@@ -211,7 +211,7 @@ static void gemm(float *y, size_t y_stride, const void *xp, const void *panels, 
     if (w == DTYPE_BF16) {
         gemm_bf16(&p);
     } else if (!dtype_is_quant(w) || n_rows <= Q_ROWS_MAX) {
-        lanes_gemm(y, y_stride, xp, panels, n_rows, k, n_cols, w);
+        kernels_avx512vnni()->gemm(y, y_stride, xp, panels, n_rows, k, n_cols, w);
         return;
     } else {
         p.x += few_bytes(k, w);
@@ -223,6 +223,7 @@ static void gemm(float *y, size_t y_stride, const void *xp, const void *panels, 
 static const struct kernels set = KERNELS_OF_LANES("amx");
 
 const struct kernels *kernels_amx(void) {
+    (void)lanes_gemm; /* gemm() asks for the same one, which is compiled there */
     return &set;
 }
 #else

@@ -7,11 +7,25 @@
 #include "common/engine/kernels_pairs.h"
 #include "common/engine/kernels_zmm_pairs.h"
 #include "common/engine/kernels_zmm_vnni.h"
+#define gemm lanes_gemm
 #include "common/engine/kernels_lanes.h"
+#undef gemm
+
+/* Those of f32 and bf16 weights are kernels_avx512.c's: loops take long to compile. */
+static void gemm(float *y, size_t y_stride, const void *xp, const void *panels, int n_rows, int k,
+                 int n_cols, enum dtype w) {
+    if (dtype_is_blocks(w))
+        gemm_blocks(y, y_stride, xp, panels, n_rows, k, n_cols, w, false);
+    else if (dtype_is_quant(w))
+        gemm_quant(y, y_stride, xp, panels, n_rows, k, n_cols, w, false);
+    else
+        kernels_avx512()->gemm(y, y_stride, xp, panels, n_rows, k, n_cols, w);
+}
 
 static const struct kernels set = KERNELS_OF_LANES("avx512vnni");
 
 const struct kernels *kernels_avx512vnni(void) {
+    (void)lanes_gemm; /* in its place: gemm() */
     return &set;
 }
 #else
