@@ -14,7 +14,7 @@ echo "lint: format"
 git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror
 
 echo "lint: warnings as errors"
-make -s -j"$jobs" BUILD=build-lint-gcc CC=gcc CFLAGS="-O2 -g -Werror" daemons unit-bins bench-bins
+make -s -j"$jobs" BUILD=build-lint-gcc CC=gcc CFLAGS="-O2 -g -Werror" daemons unit-bins emulated-bins bench-bins
 make -s -j"$jobs" BUILD=build-lint-clang CC=clang CFLAGS="-O1 -g -Werror" daemons unit-bins
 
 # What gcc makes of them is what runs; clang's is its own affair.

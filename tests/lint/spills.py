@@ -15,9 +15,8 @@ MULTIPLIES = re.compile(r"\bv(fn?m(add|sub)\d*ps|dpbf16ps|pdpbusd|pdpwssd|pmaddu
 SETS = {
     "avx2": {"tile_run": 2, "q_tile_run": 26},
     "avx512": {"tile_run": 1, "tile_int8": 0, "tile_int4": 0},
-    "avx512vnni": {"tile_run": 1, "tile_int8": 0, "tile_int4": 0, "tile_narrow": 0},
+    "avx512vnni": {"tile_int8": 0, "tile_int4": 0, "tile_narrow": 0},  # its floats are multiplied by avx512, and the few rows of amx here
     "avx512bf16": {"tile_int8": 0, "tile_int4": 0, "tile_narrow": 0, "tile_pairs_few": 0, "gemm_pairs": 0},
-    "amx": {"tile_int8": 0, "tile_int4": 0, "tile_narrow": 0},
 }
 
 
