@@ -141,6 +141,7 @@ static const struct conf_key keys[] = {
               "mindie_mangment_tls"),
     TLS_BLOCK(BLOCK_ETCD, OT "etcd_server_tls", "to etcd"),
     TLS_BLOCK(BLOCK_REPLICA, OT "replica_client_tls", "to the management plane of the leader"),
+    TLS_BLOCK(BLOCK_LEADER, OT "leader_client_tls", "to the user plane of the leader"),
     BOOL(ha_enabled, O "backup_config.function_enable", "false",
          "one of several coordinators, of which the one leads that etcd says"),
     STR(etcd_hosts, O "backup_config.database_server_dns", "etcd.default.svc.cluster.local",

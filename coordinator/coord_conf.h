@@ -35,6 +35,7 @@ enum coord_block {
     BLOCK_OTLP_CLIENT,        /* to the collector of traces */
     BLOCK_ETCD,               /* to etcd (ha.h) */
     BLOCK_REPLICA,            /* to the management plane of the leader (journal_follow.h) */
+    BLOCK_LEADER,             /* to its user plane (to_leader.h) */
     BLOCK_COUNT
 };
 struct coord_tls_block {

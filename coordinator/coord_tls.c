@@ -24,6 +24,7 @@ static const struct tls_names names[BLOCK_COUNT] = {
     [BLOCK_OTLP_CLIENT] = NAMES(O "otlp_client_tls_items"),
     [BLOCK_ETCD] = NAMES(O "etcd_server_tls_items"),
     [BLOCK_REPLICA] = NAMES(O "replica_client_tls_items"),
+    [BLOCK_LEADER] = NAMES(O "leader_client_tls_items"),
 };
 
 /* As the series of cred_watch.h call them. */
@@ -40,6 +41,7 @@ static const char *const plane_names[BLOCK_COUNT] = {
     [BLOCK_OTLP_CLIENT] = "traces",
     [BLOCK_ETCD] = "etcd",
     [BLOCK_REPLICA] = "replica",
+    [BLOCK_LEADER] = "leader",
 };
 
 static bool path_of(char out[TLS_PATH_BYTES], const char *dir, const char *file) {

@@ -154,6 +154,11 @@ static enum err read_address(struct ha *ha, const struct coord_conf *c, struct e
     return ERR_OK;
 }
 
+/* The user plane of another one has what this one's has. */
+static bool can_ask_leader(const struct coord_conf *c) {
+    return !c->tls[BLOCK_REQUEST_SERVER].enable || c->tls[BLOCK_LEADER].enable;
+}
+
 enum err ha_open(struct coordinator *co, struct errbuf *eb) {
     const struct coord_conf *c = &co->conf;
     if (!c->ha_enabled) return ERR_OK;
@@ -165,10 +170,11 @@ enum err ha_open(struct coordinator *co, struct errbuf *eb) {
                                                    "pd.state_dir must be empty while " BACKUP
                                                    "function_enable is true, got \"%s\"",
                                                    c->state_dir);
-    if (e == ERR_OK && c->ha_relays && c->tls[BLOCK_REQUEST_SERVER].enable)
+    if (e == ERR_OK && c->ha_relays && !can_ask_leader(c))
         e = err_set(eb, ERR_BAD_CONFIG,
-                    "pd.ha_standby_relays must be false while "
-                    "coordinator.tls_config.request_server_tls_enable is true, got true");
+                    "coordinator.tls_config.leader_client_tls_enable must be true while "
+                    "pd.ha_standby_relays and "
+                    "coordinator.tls_config.request_server_tls_enable are, got false");
     if (e == ERR_OK) e = read_members(ha, c, eb);
     if (e == ERR_OK) e = read_user(ha, c, eb);
     if (e == ERR_OK) e = read_prefix(ha, c, eb);
@@ -360,8 +366,7 @@ enum err ha_start(struct coordinator *co, struct errbuf *eb) {
                                       .arg = ha};
     enum err e = store_etcd_open(&co->store, &o);
     if (e == ERR_OK && co->journal != NULL) e = journal_follow_create(&co->follow, co);
-    const bool plain = !co->conf.tls[BLOCK_REQUEST_SERVER].enable;
-    if (e == ERR_OK && (co->conf.ha_relays || (co->journal != NULL && plain)))
+    if (e == ERR_OK && (co->conf.ha_relays || (co->journal != NULL && can_ask_leader(&co->conf))))
         e = to_leader_open(&ha->to_leader, co);
     if (e != ERR_OK) return err_set(eb, e, "cannot stand for election: %s", err_text(e));
     co->reg.store = co->store;

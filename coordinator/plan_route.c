@@ -57,6 +57,7 @@ static void reply(struct coordinator *co, struct http_x *x, const struct planner
     struct json_value *root = json_new_obj(), *ratio = json_new_obj();
     const bool fixed = f->conf.p_rate + f->conf.d_rate > 0;
     json_obj_set(root, "decides", json_new_bool(f->conf.decides));
+    if (f->conf.single_node) json_obj_set(root, "singleNode", json_new_bool(true));
     add_u64(ratio, "prefill", fixed ? f->conf.p_rate : 1);
     add_u64(ratio, "decode", fixed ? f->conf.d_rate : 1);
     json_obj_set(root, "ratio", ratio);

@@ -207,16 +207,19 @@ static bool read_headers(struct http_x *x, const char *last, char *lines[HEADERS
 static bool send_on(struct passed *p) {
     const struct coord_conf *c = &p->t->co->conf;
     char path[PATH_BYTES], url[PATH_BYTES + ADDRESS_BYTES + 8], *lines[HEADERS_MAX + 1];
+    struct tls *tls =
+        c->tls[BLOCK_REQUEST_SERVER].enable ? p->t->co->tls.block[BLOCK_LEADER] : NULL;
     size_t n;
     const char *body = http_x_body(p->x, &n), *query = http_x_query(p->x);
     const bool head = strcmp(http_x_method(p->x), "HEAD") == 0;
     bool ok = fwd_path_put(path, sizeof(path), http_x_path(p->x)) &&
-              snprintf(url, sizeof(url), "http://%s%s%s%s", p->leader, path,
-                       query[0] != '\0' ? "?" : "", query) < (int)sizeof(url);
+              snprintf(url, sizeof(url), "%s://%s%s%s%s", tls != NULL ? "https" : "http", p->leader,
+                       path, query[0] != '\0' ? "?" : "", query) < (int)sizeof(url);
     ok = read_headers(p->x, p->last, lines) && ok;
     const struct http_call_opts o = {
         .method = head ? "GET" : http_x_method(p->x),
         .url = url,
+        .tls = tls,
         .headers = (const char *const *)lines,
         .body = body,
         .body_len = n,

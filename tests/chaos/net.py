@@ -9,6 +9,7 @@ import socket
 import subprocess
 import types
 
+from etcd_server import HaCluster
 from harness import Cluster
 
 CLONE_NEWNET = 0x40000000
@@ -122,17 +123,16 @@ class Host:
             sh("ip", "netns", "exec", self.namespace, "tc", "qdisc", "del", "dev", "eth0", "root")
 
 
-class NetCluster(Cluster):
-    """hosts[daemon.name]: where each daemon lives."""
+class Net:
+    """What a cluster of daemons in namespaces is beside a cluster. hosts[daemon.name]: where each one lives."""
 
-    def __init__(self, *args, **kw):
-        super().__init__(*args, **kw)
+    def spread(self, daemons):
         remove_left_overs()
         self.bridge, self.hosts = f"bchaos{os.getpid()}", {}
         sh("ip", "link", "add", self.bridge, "type", "bridge")
         sh("ip", "addr", "add", f"{subnet()}.1/24", "dev", self.bridge)
         sh("ip", "link", "set", self.bridge, "up")
-        for i, d in enumerate(self.daemons):
+        for i, d in enumerate(daemons):
             self.hosts[d.name] = Host(i, self.bridge)
             self._start_inside(d, self.hosts[d.name].namespace)
         for inst in self.instances:
@@ -140,12 +140,16 @@ class NetCluster(Cluster):
             inst.conf["ServerConfig"].update(ipAddress=at, managementIpAddress=at)
             inst.conf["BatonConfig"]["allowInsecure"] = True
             inst.base, inst.mgmt = f"http://{at}:{inst.port}", f"http://{at}:{inst.mgmt_port}"
-        at = self.hosts["coordinator"].address
-        conf = self.coordinator.conf
+
+    def live_at(self, coordinator):
+        """The configuration says where it lives. Returns the address."""
+        at, conf = self.hosts[coordinator.name].address, coordinator.conf
         conf["coordinator"]["http_config"].update(predict_ip=at, manage_ip=at)
         conf["pd"] = {**conf.get("pd", {}), "allow_insecure": True}
-        for name in ("base", "mgmt", "status_base", "external"):
-            setattr(self, name, getattr(self, name).replace("127.0.0.1", at))
+        return at
+
+    def rank(self, conf):
+        """The rank table says where instances live."""
         table = conf["controller"]["global_rank_table_file_path"]
         with open(table) as f:
             ranks = json.load(f)
@@ -179,3 +183,27 @@ class NetCluster(Cluster):
         for h in self.hosts.values():
             quietly("ip", "netns", "del", h.namespace)
         quietly("ip", "link", "del", self.bridge)
+
+
+class NetCluster(Net, Cluster):
+    def __init__(self, *args, **kw):
+        super().__init__(*args, **kw)
+        self.spread(self.daemons)
+        at = self.live_at(self.coordinator)
+        for name in ("base", "mgmt", "status_base", "external"):
+            setattr(self, name, getattr(self, name).replace("127.0.0.1", at))
+        self.rank(self.coordinator.conf)
+
+
+class NetHaCluster(Net, HaCluster):
+    """Two coordinators and their etcd, each in a namespace of its own too."""
+
+    def __init__(self, *args, **kw):
+        super().__init__(*args, **kw)
+        self.spread(self.daemons + [self.etcd])
+        self.etcd.base = f"http://{self.hosts['etcd'].address}:{self.etcd.port}"
+        for c in self.coordinators:
+            c.conf["coordinator"]["backup_config"]["database_server_dns"] = self.hosts["etcd"].address
+        self.at = [self.live_at(c) for c in self.coordinators]
+        self.rank(self.coordinators[0].conf)
+        self.use(0)

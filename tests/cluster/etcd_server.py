@@ -21,7 +21,7 @@ class Etcd:
         self.pki = pki
         self.folder, self.data = folder, os.path.join(folder, "etcd-data")
         self.port, self.peer_port = free_ports(2)
-        self.base = f"http{'s' if pki else ''}://127.0.0.1:{self.port}"
+        self.name, self.base = "etcd", f"http{'s' if pki else ''}://127.0.0.1:{self.port}"
         self.tls = []
         if pki:
             key = os.path.join(folder, "etcd.key")  # etcd reads none with a password
@@ -77,11 +77,14 @@ class HaCluster(Cluster):
 
     def __init__(self, n_p=1, n_d=1, coord=None, register=False, **kw):
         super().__init__(n_p, n_d, register=register, **kw)
-        self.etcd = Etcd(self.folder)
+        self.etcd, self.at, pki = Etcd(self.folder), ["127.0.0.1", "127.0.0.1"], kw.get("pki")
+        self.scheme = "https" if pki else "http"
         ha = {"coordinator": {"backup_config": {"function_enable": True, "database_server_dns": "127.0.0.1", "database_server_port": self.etcd.port}},
               "pd": {"ha_lease_s": LEASE_S, "stop_drain_timeout_s": 10}}
         first = merge(merge(self.coordinator.conf, ha), coord or {})
         self.all_ports = [self.ports[:4], free_ports(4)]
+        for port, plane in zip(self.all_ports[1], ("user", "management", "status", "external")) if pki else ():
+            set_door(port, pki.context(plane), pki.headers() if plane == "user" else {})
         self.coordinators = []
         for i, (predict, manage, status, external) in enumerate(self.all_ports):
             conf = merge(first, {"coordinator": {"http_config": {"predict_port": str(predict), "manage_port": str(manage), "status_port": str(status),
@@ -94,7 +97,7 @@ class HaCluster(Cluster):
 
     def use(self, i):
         self.coordinator = self.coordinators[i]
-        self.base, self.mgmt, self.status_base, self.external = (f"http://127.0.0.1:{p}" for p in self.all_ports[i])
+        self.base, self.mgmt, self.status_base, self.external = (f"{self.scheme}://{self.at[i]}:{p}" for p in self.all_ports[i])
 
     @property
     def daemons(self):
@@ -103,16 +106,16 @@ class HaCluster(Cluster):
     def ha(self, i):
         """What coordinator i says of itself; {} while it does not answer."""
         with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
-            a = get(f"http://127.0.0.1:{self.all_ports[i][1]}", "/v2/status", timeout=2 * SLOW)
+            a = get(f"{self.scheme}://{self.at[i]}:{self.all_ports[i][1]}", "/v2/status", timeout=2 * SLOW)
             return a.json["coordinator"]["ha"]
         return {}
 
     def address(self, i):
-        return f"127.0.0.1:{self.all_ports[i][0]}"
+        return f"{self.at[i]}:{self.all_ports[i][0]}"
 
     def ready(self, i):
         with contextlib.suppress(OSError, http.client.HTTPException):
-            return get(f"http://127.0.0.1:{self.all_ports[i][2]}", "/v1/readiness", timeout=2 * SLOW).status == 200
+            return get(f"{self.scheme}://{self.at[i]}:{self.all_ports[i][2]}", "/v1/readiness", timeout=2 * SLOW).status == 200
         return False
 
     def start_both(self):

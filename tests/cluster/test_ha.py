@@ -464,13 +464,14 @@ def test_bad_settings(tmp_path, pd, backup, text):
     assert r.returncode == 2 and text in r.stderr, r.stderr
 
 
-def test_requests_are_not_passed_on_under_tls(tmp_path):
-    """With TLS of the user plane a standby would not know whom to trust."""
+def test_under_tls_it_needs_a_certificate_for_the_leader(tmp_path):
+    """With TLS of the user plane a standby must have something to show to the leader's (tests/chaos/test_tls_hand_over.py has it)."""
     conf = tmp_path / "c.json"
     with Pki() as pki:
         tls = {"request_server_tls_enable": True, "request_server_tls_items": items(pki, "cluster", "peer")}
-        conf.write_text(json.dumps({"coordinator": {"backup_config": {"function_enable": True, "database_server_dns": "127.0.0.1"}, "tls_config": tls},
-                                    "pd": {"ha_standby_relays": True}}))
-        r = subprocess.run([f"{BUILD}/bin/coordinator", "-c", str(conf), "--check-config"], capture_output=True, text=True)
-    text = "pd.ha_standby_relays must be false while coordinator.tls_config.request_server_tls_enable is true, got true"
-    assert r.returncode == 2 and text in r.stderr, r.stderr
+        for more, code in (({}, 2), ({"leader_client_tls_enable": True, "leader_client_tls_items": items(pki, "cluster", "peer")}, 0)):
+            conf.write_text(json.dumps({"coordinator": {"backup_config": {"function_enable": True, "database_server_dns": "127.0.0.1"}, "tls_config": {**tls, **more}},
+                                        "pd": {"ha_standby_relays": True}}))
+            r = subprocess.run([f"{BUILD}/bin/coordinator", "-c", str(conf), "--check-config"], capture_output=True, text=True)
+            text = "coordinator.tls_config.leader_client_tls_enable must be true while pd.ha_standby_relays and coordinator.tls_config.request_server_tls_enable are, got false"
+            assert r.returncode == code and (text in r.stderr) == (code == 2), r.stderr

@@ -184,6 +184,9 @@ def test_a_retry_with_the_same_key(one):
     for bad in ("", '""', "a b", "x" * 256, "\u00e9"):
         a = ask(bad)
         assert a.status == 400 and "Idempotency-Key must have from 1 to 255 visible ASCII characters" in a.text, (bad, a.text)
+    for path, what in (("/api/chat", {**CHAT, "stream": False, "options": {"num_predict": 9}}), ("/generate", {"prompt": "Tell me", "max_tokens": 9, "stream": False})):
+        one_piece = [ask(f"k{path}", what, path=path) for _ in range(2)]  # families whose streams have no ids
+        assert [a.status for a in one_piece] == [200, 200] and one_piece[0].body == one_piece[1].body and one_piece[1].headers["idempotent-replayed"] == "true", path
     refused = ask("k-3", body(7, stream=False, max_tokens=-1))
     assert refused.status in (400, 422) and ask("k-3", body(7, stream=False)).status == 200  # an error is none of its answers
 

@@ -11,6 +11,7 @@ import re
 import pytest
 from families import BY_NAME, made_up_ids, normal
 from harness import READY_S, SLOW, Cluster, Stream, events, get, post, wait_for
+from test_roles import batonctl
 
 MODE = {"digs_scheduler_config": {"deploy_mode": "single_node", "scheduler_type": "default_scheduler", "algorithm_type": "cache_affinity"}}
 STREAM = BY_NAME["completions_stream"]
@@ -40,7 +41,8 @@ def test_what_is_said_of_them(single):
     assert [(i["role"], i["wantedRole"], i["state"], i["links"]) for i in s["instances"]] == 3 * [("flex", "flex", "serving", [])]
     assert get(single.status_base, "/v1/readiness").json == {"ready": True, "prefill": 3, "decode": 3, "reasons": []}
     plan = get(single.mgmt, "/v1/plan").json
-    assert plan["changes"] == [] and plan["unmet"] == []
+    assert plan["changes"] == [] and plan["unmet"] == [] and plan["singleNode"]
+    assert batonctl(single, "plan").stdout == "nothing changes (single_node: every instance does both)\n"
     a = post(single.mgmt, "/v1/instances/role", {"id": s["instances"][0]["id"], "role": "decode"})
     assert a.status == 409 and "deploy_mode is single_node" in a.text, a.text
 

@@ -182,7 +182,7 @@ static void print_change(const struct json_value *o) {
 
 static int print_plan(const struct ctl *c, const char *body, size_t n) {
     struct json_value *root = NULL, *changes, *unmet, *ratio = NULL;
-    bool decides = true;
+    bool decides = true, whole = false;
     if (json_read(&root, body, n, NULL, NULL) != ERR_OK ||
         json_get_arr(root, "changes", &changes) != JSON_OK ||
         json_get_arr(root, "unmet", &unmet) != JSON_OK) {
@@ -191,10 +191,13 @@ static int print_plan(const struct ctl *c, const char *body, size_t n) {
         return 1;
     }
     json_get_bool(root, "decides", &decides);
+    json_get_bool(root, "singleNode", &whole);
     json_get_obj(root, "ratio", &ratio);
     if (!decides) printf("roles come from another controller (controller.enabled is false)\n");
     const size_t n_changes = json_arr_len(changes);
-    if (n_changes == 0)
+    if (n_changes == 0 && whole)
+        printf("nothing changes (single_node: every instance does both)\n");
+    else if (n_changes == 0)
         printf("nothing changes (ratio %lld:%lld)\n", ctl_num(ratio, "prefill"),
                ctl_num(ratio, "decode"));
     else if (ctl_real(root, "inSeconds") > 0)
