@@ -36,7 +36,10 @@ ASKED = {
 
 @pytest.fixture(scope="module")
 def cluster():
-    with Cluster(2, 2, extra=SLOWLY, coord={"pd": {"attempts_header": True, "local_prefill_max": 0, "prefill_queue_max": 0}}) as c:
+    """Silence alone makes nobody lost so soon: who is killed is, at once, and who stands still has his requests before that."""
+    patient = {"heartbeat_ms": 2000 * min(SLOW, 5)}
+    with Cluster(2, 2, extra={"BatonConfig": {**SLOWLY["BatonConfig"], "kvHeartbeatMs": patient["heartbeat_ms"]}},
+                 coord={"pd": {**patient, "attempts_header": True, "local_prefill_max": 0, "prefill_queue_max": 0}}) as c:
         yield c
 
 

@@ -5,7 +5,7 @@ once with several prompts, several choices, short and long, streamed or not; eac
 requests among many small ones must not be passed for ever. Loads and logs afterwards."""
 import pytest
 from families import made_up_ids, normal
-from harness import SLOW, Cluster, Stream, events, in_threads, post
+from harness import ANSWER_S, SLOW, Cluster, Stream, events, in_threads, post
 
 CLIENTS = 64 if SLOW == 1 else 12
 SMALL = {"BackendConfig": {"ScheduleConfig": {"maxBatchSize": 6, "maxPrefillBatchSize": 6}},
@@ -87,9 +87,9 @@ def test_a_request_longer_than_the_hand_over_time_waits_for_itself():
     """Its later prompts wait until its earlier ones are decoded, which takes longer than any other request would wait for room."""
     extra = {"BackendConfig": {"ScheduleConfig": {"maxBatchSize": 2, "maxPrefillBatchSize": 2}}, "BatonConfig": {"handoverTimeoutSeconds": 1}}
     with Cluster(extra=extra) as c:
-        prompts = [f"Tale {i}" for i in range(8)]
+        prompts = [f"Tale {i}" for i in range(6)]
         a = post(c.base, "/v1/completions", {"model": "fable", "prompt": prompts, "n": 2, "max_tokens": 1000, "ignore_eos": True,
-                                              "temperature": 0.8, "seed": 1})
+                                              "temperature": 0.8, "seed": 1}, timeout=4 * ANSWER_S)
         assert a.status == 200, a.text
-        assert [x["finish_reason"] for x in a.json["choices"]] == ["length"] * 16
+        assert [x["finish_reason"] for x in a.json["choices"]] == ["length"] * 2 * len(prompts)
         assert c.status()["coordinator"]["requestsRetried"] == 0, c.logs()
