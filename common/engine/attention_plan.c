@@ -9,6 +9,11 @@ enum { SHARES = 4 };
  * many items as threads are cut, whose chunks fill up what is left. */
 enum { ITEMS_PLENTY = 20 };
 
+/* A pass of a prompt, of so many rows and more, has tiles of several rows to hand out by the row:
+ * an item has no more than this part of a thread's fair share of what is left, so the last ones,
+ * which threads wait for, are small. */
+enum { PROMPT_ROWS = 96, SHARES_LEFT = 2 };
+
 void attention_plan_init(struct attention_plan *p, const struct attention_shape *s, int threads,
                          int tiles_max, int seq_tokens_max) {
     const size_t chunks = ((size_t)seq_tokens_max + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK;
@@ -46,31 +51,64 @@ static bool cut(struct attention_plan *p, int window, int i, size_t *used) {
     return true;
 }
 
+/* Positions by rows that the tile sees: what its item costs. */
+static int64_t seen_of(const struct attention_tile *t, int window) {
+    int first;
+    const int most = attention_chunks(t, window, &first) * ATTENTION_CHUNK,
+              high = (t->end > 0 ? t->end : t->position + t->n) - first * ATTENTION_CHUNK;
+    return (int64_t)t->n * (high < most ? high : most);
+}
+
+static bool by_rows(const struct attention_plan *p, int i, int rows) {
+    return p->threads > 1 && rows >= PROMPT_ROWS && p->tiles[i].n > 1;
+}
+
+/* Items of tile i, whose cost is taken from what is left. */
+static void add_rows(struct attention_plan *p, int window, int i, int64_t *left) {
+    const struct attention_tile *t = &p->tiles[i];
+    const int64_t row = seen_of(t, window) / t->n;
+    for (int r = 0, n; r < t->n; r += n) {
+        const int64_t most = *left * attention_groups(&p->shape) / (SHARES_LEFT * p->threads) / row;
+        n = most < 1 ? 1 : most < t->n - r ? (int)most : t->n - r;
+        p->items[p->n_items++] = (struct attention_item){.tile = i, .cut = -1, .row = r, .n = n};
+        *left -= n * row;
+    }
+}
+
 void attention_plan_make(struct attention_plan *p, int window) {
-    int64_t total = 0;
+    int64_t total = 0, left = 0;
+    int rows = 0;
     size_t used = 0;
     p->n_items = p->n_cuts = 0;
-    for (int i = 0; i < p->n_tiles; i++) total += work_of(&p->tiles[i], window);
+    for (int i = 0; i < p->n_tiles; i++) rows += p->tiles[i].n;
+    for (int i = 0; i < p->n_tiles; i++) {
+        total += work_of(&p->tiles[i], window);
+        if (by_rows(p, i, rows)) left += seen_of(&p->tiles[i], window);
+    }
     const int groups = attention_groups(&p->shape);
     const int64_t most = total * groups / (SHARES * p->threads);
-    int fill = p->n_tiles * groups < ITEMS_PLENTY * p->threads
+    int fill = left == 0 && p->n_tiles * groups < ITEMS_PLENTY * p->threads
                    ? (2 * p->threads + groups - 1) / groups
                    : 0;
-    /* Late rows see more positions: the long items go first, and the chunks fill up at the end. */
+    /* Late rows see more positions: the long items go first, and the chunks, or a prompt's rows,
+     * fill up at the end. */
     for (int i = p->n_tiles - 1; i >= 0; i--) {
         const int64_t work = work_of(&p->tiles[i], window);
+        if (by_rows(p, i, rows)) continue;
         if (p->threads > 1 && (work > most || fill > 0) && work > p->tiles[i].n &&
             cut(p, window, i, &used)) {
             fill--;
             continue;
         }
-        p->items[p->n_items++] = (struct attention_item){.tile = i, .cut = -1};
+        p->items[p->n_items++] = (struct attention_item){.tile = i, .cut = -1, .n = p->tiles[i].n};
     }
     for (int i = 0; i < p->n_cuts; i++) {
         for (int c = 0; c < p->cuts[i].n_chunks; c++)
-            p->items[p->n_items++] =
-                (struct attention_item){.tile = p->cuts[i].tile, .cut = i, .chunk = c};
+            p->items[p->n_items++] = (struct attention_item){
+                .tile = p->cuts[i].tile, .cut = i, .chunk = c, .n = p->tiles[p->cuts[i].tile].n};
     }
+    for (int i = p->n_tiles - 1; i >= 0; i--)
+        if (by_rows(p, i, rows)) add_rows(p, window, i, &left);
 }
 
 void attention_plan_run(const struct attention_plan *p, const struct attention *a, int item,
@@ -79,7 +117,11 @@ void attention_plan_run(const struct attention_plan *p, const struct attention *
     const struct attention_item *it = &p->items[item / groups];
     const struct attention_tile *t = &p->tiles[it->tile];
     if (it->cut < 0) {
-        attention_tile(a, t, group, scratch);
+        struct attention_tile some = *t;
+        some.row += it->row;
+        some.position += it->row;
+        some.n = it->n;
+        attention_tile(a, &some, group, scratch);
         return;
     }
     const struct attention_cut *c = &p->cuts[it->cut];

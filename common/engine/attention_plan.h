@@ -3,8 +3,9 @@
  *
  * With plenty of tiles an item is a tile. Where a tile is so large a share of the work that threads
  * would wait for it (a decode of few sequences, a long context beside short ones) each of its
- * chunks is an item, and the thread that finishes the last one joins them. Both give the same bits
- * (attention.h), so the choice may look at the batch and at the threads.
+ * chunks is an item, and the thread that finishes the last one joins them; where it has one chunk
+ * alone, some of its rows are. All give the same bits (attention.h), so the choice may look at the
+ * batch and at the threads.
  *
  * Memory is the caller's, laid out once; a pass allocates nothing. Thread: one thread fills tiles
  * and makes the plan, then any threads run its items. */
@@ -19,8 +20,9 @@ enum { ATTENTION_PARTS_BYTES = 16 * 1024 * 1024 };
 
 struct attention_item {
     int tile;
-    int cut;   /* index of its tile's cut; -1: the whole tile */
-    int chunk; /* of a cut: 0 .. n_chunks - 1 */
+    int cut;    /* index of its tile's cut; -1: all chunks of some rows */
+    int chunk;  /* of a cut: 0 .. n_chunks - 1 */
+    int row, n; /* rows [row, row + n) of the tile; all of them in a cut */
 };
 
 /* A tile in chunks. */
@@ -35,7 +37,7 @@ struct attention_plan {
     int tiles_max, cuts_max;
     size_t items_max, parts_max; /* parts: floats */
 
-    struct attention_tile *tiles; /* [tiles_max]; the caller's to fill */
+    struct attention_tile *tiles; /* [tiles_max]; the caller's to fill, of tiles_max rows in all */
     int n_tiles;
     struct attention_item *items; /* [items_max] */
     int n_items;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "common/engine/forward_priv.h"
+#include "common/engine/forward_split.h"
 #include "common/engine/rope.h"
 
 enum { ROWS_MAX = 65536, SCRATCH_ALIGN = 64 };
@@ -204,7 +205,7 @@ static void lay_out(struct forward *f, struct carver *c) {
     const size_t half = (size_t)m->rope_dim / 2, ropes = (size_t)f->n_ropes;
     f->cos = carve(c, ropes * r * half, sizeof(float));
     f->sin = carve(c, ropes * r * half, sizeof(float));
-    f->packed_bytes = x_pack_bytes(f->rows_max, widest);
+    f->packed_bytes = x_pack_bytes(f->rows_max + (threads > 1 ? SPLIT_SPARE_ROWS : 0), widest);
     f->packed = carve(c, (size_t)f->n_packings, f->packed_bytes);
     f->mlp = carve(c, (size_t)m->n_layers, sizeof(*f->mlp));
     f->att_scratch = carve(c, threads * f->att_stride, sizeof(float));

@@ -44,10 +44,12 @@ static void pack_item(void *arg, int tile, int thread) {
         int from = p->pick != NULL ? p->pick[r] : r;
         forward_norm(f, f->normed + (size_t)r * k, p->src + (size_t)from * k, p->norm);
     }
-    const int part = first / p->split.rows, at = part * p->split.rows;
+    const struct split_part part =
+        split_part(&p->split, p->pack_rows, split_part_of(&p->split, first));
     for (int i = 0; i < p->n_packings; i++)
-        f->kn.x_pack(f->packed + (size_t)i * f->packed_bytes + x_pack_bytes(at, p->pack_k),
-                     p->input + (size_t)at * k, k, first - at, end - at, p->pack_k, p->pack_for[i]);
+        f->kn.x_pack(f->packed + (size_t)i * f->packed_bytes + x_pack_bytes(part.at, p->pack_k),
+                     p->input + (size_t)part.row * k, k, first - part.row, end - part.row,
+                     p->pack_k, p->pack_for[i]);
 }
 
 int inputs_packings(struct inputs in, enum dtype x[PACKINGS_MAX]) {
@@ -99,7 +101,8 @@ static struct split split_of(const struct pass *p, struct inputs meets) {
     int panels[PACKINGS_MAX], n = 0;
     for (; n < PACKINGS_MAX && meets.w[n] != NULL; n++)
         panels[n] = (meets.w[n]->n + PANEL_ROWS - 1) / PANEL_ROWS;
-    if (f->kn.item_panels == 0) return (struct split){.rows = p->pack_rows, .parts = 1};
+    if (f->kn.item_panels == 0)
+        return (struct split){.rows = p->pack_rows, .parts = 1, .all_parts = 1};
     return forward_split(p->pack_rows, panels, n, threads, f->kn.item_panels,
                          p->whole || f->lora.n_chunks > 0);
 }
@@ -226,16 +229,17 @@ void pass_product(struct pass *p, enum lora_module module, const struct matrix *
                                                     .item_panels = share};
 }
 
-/* What item number `item` of product x has: columns [first, + n) of rows [row, + n_rows). */
+/* What item number `item` of product x has: columns [first, + n) of rows [row, + n_rows), which are
+ * packed at `at`. */
 struct block {
-    int first, n, row, n_rows;
+    int first, n, row, n_rows, at;
 };
 
 static struct block block_of(const struct pass *p, const struct product *x, int part, int item) {
     const int wide = x->item_panels * PANEL_ROWS;
-    struct block b = {.first = item * wide, .row = part * p->split.rows};
+    const struct split_part rows = split_part(&p->split, p->pack_rows, part);
+    struct block b = {.first = item * wide, .row = rows.row, .n_rows = rows.n, .at = rows.at};
     b.n = x->w->n - b.first < wide ? x->w->n - b.first : wide;
-    b.n_rows = p->pack_rows - b.row < p->split.rows ? p->pack_rows - b.row : p->split.rows;
     return b;
 }
 
@@ -252,7 +256,7 @@ static float *product_run(const struct pass *p, int idx, const struct block *b, 
     *stride = x->y != NULL ? wide : (size_t)n;
     const uint8_t *panels =
         x->w->panels + (size_t)(first / PANEL_ROWS) * panel_bytes(k, x->w->dtype);
-    f->kn.gemm(y, *stride, pass_packed_for(p, x->w) + x_pack_bytes(b->row, k), panels, b->n_rows, k,
+    f->kn.gemm(y, *stride, pass_packed_for(p, x->w) + x_pack_bytes(b->at, k), panels, b->n_rows, k,
                n, x->w->dtype);
     for (int r = 0; x->bias != NULL && r < b->n_rows; r++)
         f->kn.add(y + (size_t)r * *stride, x->bias + first, n);
@@ -298,7 +302,7 @@ void pass_products_go(struct pass *p) {
     int items = 0;
     lora_down(p);
     for (int i = 0; i < p->n_products; i++) items += p->products[i].items;
-    pool_run(p->f->pool, products_item, p, items * p->split.parts);
+    pool_run(p->f->pool, products_item, p, items * p->split.all_parts);
     p->n_products = 0;
 }
 
@@ -343,7 +347,7 @@ static void gate_up_item(void *arg, int item, int thread) {
 
 void pass_gate_up(struct pass *p) {
     lora_down(p);
-    pool_run(p->f->pool, gate_up_item, p, p->products[0].items * p->split.parts);
+    pool_run(p->f->pool, gate_up_item, p, p->products[0].items * p->split.all_parts);
     p->n_products = 0;
 }
 

@@ -25,7 +25,7 @@ enum {
     Q_GROUP = HEADS / KV_HEADS,
     HEAD_DIM = 24,
     ROW = HEADS * HEAD_DIM,
-    ROWS_MAX = 64,
+    ROWS_MAX = 128,
     LAYERS = 2,
     LAYER = 1, /* the one that is looked at */
 };
@@ -392,11 +392,12 @@ static void plan_free(struct attention_plan *p) {
     free(p->parts);
 }
 
-/* Every tile whole once or in each of its chunks once; parts lie apart, inside. */
+/* Every row of a tile once, or the tile in each of its chunks once; parts lie apart, inside. */
 static void check_plan(const struct attention_plan *p, int window) {
-    static bool seen[ROWS_MAX][8];
+    static bool seen[ROWS_MAX][8], rows[ROWS_MAX][ROWS_MAX];
     size_t used = 0;
     memset(seen, 0, sizeof(seen));
+    memset(rows, 0, sizeof(rows));
     assert_true(p->n_cuts <= p->cuts_max && (size_t)p->n_items <= p->items_max);
     for (int i = 0; i < p->n_items; i++) {
         const struct attention_item *it = &p->items[i];
@@ -404,16 +405,23 @@ static void check_plan(const struct attention_plan *p, int window) {
         if (it->cut >= 0) {
             assert_true(it->cut < p->n_cuts && p->cuts[it->cut].tile == it->tile);
             assert_true(chunk >= 0 && chunk < p->cuts[it->cut].n_chunks);
+            assert_false(seen[it->tile][chunk]);
+            assert_true(it->row == 0 && it->n == p->tiles[it->tile].n);
         } else {
             chunk = 7;
+            assert_true(it->n > 0 && it->row >= 0 && it->row + it->n <= p->tiles[it->tile].n);
+            for (int r = it->row; r < it->row + it->n; r++) {
+                assert_false(rows[it->tile][r]);
+                rows[it->tile][r] = true;
+            }
         }
-        assert_false(seen[it->tile][chunk]);
         seen[it->tile][chunk] = true;
     }
     for (int i = 0; i < p->n_tiles; i++) {
         int first, n = attention_chunks(&p->tiles[i], window, &first), in_chunks = 0;
         for (int c = 0; c < 7; c++) in_chunks += seen[i][c];
         assert_int_equal(in_chunks, seen[i][7] ? 0 : n);
+        for (int r = 0; r < p->tiles[i].n; r++) assert_int_equal(rows[i][r], seen[i][7]);
     }
     for (int i = 0; i < p->n_cuts; i++) {
         assert_int_equal(p->cuts[i].parts, used);
@@ -443,14 +451,14 @@ static const int long_beside_short[][2] = {{LONGEST - 1, 1}, {3, 1},  {C, 1},   
                                            {LATE, 2},        {0, 10}, {C + 100, 1}, {C - 1, 4}};
 static const int prompt[][2] = {{2 * C - 30, 10}, {2 * C - 20, 10}, {2 * C - 10, 10},
                                 {2 * C, 10},      {2 * C + 10, 10}, {2 * C + 20, 10}};
+/* so many rows that they are handed out one by one at the end, beside one that is cut */
+static const int large_prompt[][2] = {{LONGEST - 1, 1}, {C - 50, 21}, {C - 29, 21},
+                                      {C - 8, 21},      {C + 13, 21}, {C + 34, 21}};
 static const struct {
     const int (*tiles)[2]; /* position, rows */
     int n, cuts2, cuts8;   /* cuts of 2 and of 8 threads without a window */
-} batches[] = {{one_long, 1, 1, 1},
-               {one_short, 1, 0, 0},
-               {guesses, 1, 1, 1},
-               {long_beside_short, 8, 2, 5},
-               {prompt, 6, 2, 6}};
+} batches[] = {{one_long, 1, 1, 1},          {one_short, 1, 0, 0}, {guesses, 1, 1, 1},
+               {long_beside_short, 8, 2, 5}, {prompt, 6, 2, 6},    {large_prompt, 6, 0, 0}};
 
 static void plans_give_the_same_bits(void **state) {
     static float want[ROWS_MAX][ROW];
