@@ -20,6 +20,14 @@ make -s -j"$jobs" BUILD=build-lint-clang CC=clang CFLAGS="-O1 -g -Werror" daemon
 # What gcc makes of them is what runs; clang's is its own affair.
 echo "lint: loops that spill"
 /usr/bin/python3 tests/lint/spills.py build-lint-gcc
+if command -v aarch64-linux-gnu-gcc >/dev/null; then
+    # shellcheck disable=SC2046
+    make -s -j"$jobs" BUILD=build-lint-arm CC=aarch64-linux-gnu-gcc CFLAGS="-O2 -g -Werror" \
+        $(printf 'build-lint-arm/common/engine/kernels_%s.o ' neon neondot neoni8mm neonbf16)
+    /usr/bin/python3 tests/lint/spills.py build-lint-arm arm
+else
+    echo "lint: loops of aarch64 are left out: no aarch64-linux-gnu-gcc (tools/deps.sh arm)"
+fi
 
 # invalidPointerCast: packed weights are bytes that hold floats, aligned by their makers. invalidFunctionArg: sums of exponentials are above 0.
 # autoVariables: the parser's scope lives on the stack of the call that set it, and is taken back before it returns.

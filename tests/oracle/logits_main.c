@@ -5,6 +5,8 @@
  * [--kernels NAME]
  *          [--threads N] [--chunk N] [--block N] [--adapter DIR] [--pool mean|cls|last] [--first N]
  *          [--tokens N] [--beside N]
+ *   logits --sets: a line for each kernel set that runs here, slowest first: its name, and whose
+ * bits it has with weights and KV in bf16 (kernels_arithmetic()).
  *
  * --tokens: how long the sequence may become, where RoPE asks for it. --beside: so many rows of
  * another sequence are in every pass.
@@ -21,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/engine/forward.h"
+#include "common/engine/kernels.h"
 #include "common/engine/lora.h"
 
 struct args {
@@ -221,12 +224,20 @@ static int run_pooled(struct forward *f, struct kv_cache *kv, const struct args 
     return fclose(file) != 0;
 }
 
+static int say_sets(void) {
+    struct kernels k;
+    for (int i = 0; kernels_at(&k, i); i++)
+        printf("%s %s\n", k.name, kernels_arithmetic(&k, true, DTYPE_BF16));
+    return 0;
+}
+
 int main(int argc, char **argv) {
     struct args a;
     struct errbuf eb = {0};
     struct forward *f = NULL;
     struct kv_cache *kv = NULL;
     struct lora *lora = NULL;
+    if (argc == 2 && strcmp(argv[1], "--sets") == 0) return say_sets();
     if (!parse(&a, argc, argv) || a.chunk > 4096) {
         fprintf(stderr, "usage: logits DIR --ids 1,2,3 [--greedy N] [--out FILE] ...\n");
         return 2;

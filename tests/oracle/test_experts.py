@@ -12,7 +12,7 @@ import make_gguf_decoder
 import make_quant
 import reference_decoder
 from test_decoders import refused
-from test_engine import prompt, run, worst
+from test_engine import ALIKE, prompt, run, worst
 from test_quantised_files import read
 
 TOLERANCE = 1e-4
@@ -93,8 +93,9 @@ def test_experts_in_blocks(tmp_path, story):
         assert got.tobytes() == base.tobytes() and again == tokens, options
     # The router is bf16, whose sums have another order on tiles; the sets without have the same bits.
     plain, tokens, _ = run(tmp_path, ids, 8, model=path, weights="auto", kv="f32", kernels="ref", chunk=13)
-    got, again, _ = run(tmp_path, ids, 8, model=path, weights="auto", kv="f32", kernels="avx2")
-    assert got.tobytes() == plain.tobytes() and again == tokens
+    for kernels in ALIKE[:1]:
+        got, again, _ = run(tmp_path, ids, 8, model=path, weights="auto", kv="f32", kernels=kernels)
+        assert got.tobytes() == plain.tobytes() and again == tokens
     assert np.median(np.abs(plain - base).max(axis=1)) / np.abs(want).max() < 0.02
 
 
