@@ -88,12 +88,12 @@ static void configure_bf16(int rows, int rows_more) {
     tile_configure(&c);
 }
 
-/* Accumulators 0 to 3, activations 4 and 5, weights 6. */
+/* Accumulators 0 to 3, activations 4 and 5, weights 6 and 7. */
 static void configure_quant(void) {
     struct tile_config c = {.palette = 1};
-    for (int t = 0; t < 7; t++) {
+    for (int t = 0; t < 8; t++) {
         c.bytes[t] = t == 4 || t == 5 ? GROUP : T_LINE;
-        c.rows[t] = t == 6 ? GROUP / 4 : T_ROWS;
+        c.rows[t] = t >= 6 ? GROUP / 4 : T_ROWS;
     }
     tile_configure(&c);
 }

@@ -87,24 +87,34 @@ static void slice_weights(struct quant_slice *to, const uint8_t *panel, int n, e
 /* Integer sums of a group: of 16-bit activations the upper bytes' and the lower bytes'. */
 typedef int32_t group_sums[2][T_ROWS][PANEL_ROWS];
 
-/* T: a tile that waits for no other product. */
-#define DOTS_TO(T, X, values, sum, product)                                                        \
+/* The products of a group, and, apart from them, their sums to memory. T and U are tiles of sums, W
+ * one of weights. */
+#define DOTS_IN(T, X, W, values, product)                                                          \
     do {                                                                                           \
         T_STREAM(X, values, GROUP);                                                                \
         _tile_zero(T);                                                                             \
-        product(T, X, 6);                                                                          \
+        product(T, X, W);                                                                          \
+    } while (0)
+#define SUMS_OUT(T, sum)                                                                           \
+    do {                                                                                           \
         _tile_stored(T, sum, T_LINE);                                                              \
+        T_WRITTEN(sum);                                                                            \
     } while (0)
-#define BYTE_DOTS(T, sums, x, weights)                                                             \
+#define BYTE_DOTS(T, X, W, x, weights)                                                             \
     do {                                                                                           \
-        T_LOAD(6, weights, T_LINE);                                                                \
-        DOTS_TO(T, 4, (x) + 4 * T_ROWS, (sums)[0], _tile_dpbssd);                                  \
+        T_LOAD(W, weights, T_LINE);                                                                \
+        DOTS_IN(T, X, W, (x) + 4 * T_ROWS, _tile_dpbssd);                                          \
     } while (0)
-#define WIDE_DOTS(T, U, sums, x, weights)                                                          \
+#define WIDE_DOTS(T, U, W, x, weights)                                                             \
     do {                                                                                           \
-        T_LOAD(6, weights, T_LINE);                                                                \
-        DOTS_TO(T, 4, (x) + 4 * T_ROWS, (sums)[0], _tile_dpbssd);                                  \
-        DOTS_TO(U, 5, (x) + 4 * T_ROWS + T_ROWS * GROUP, (sums)[1], _tile_dpbusd);                 \
+        T_LOAD(W, weights, T_LINE);                                                                \
+        DOTS_IN(T, 4, W, (x) + 4 * T_ROWS, _tile_dpbssd);                                          \
+        DOTS_IN(U, 5, W, (x) + 4 * T_ROWS + T_ROWS * GROUP, _tile_dpbusd);                         \
+    } while (0)
+#define WIDE_OUT(T, U, sums)                                                                       \
+    do {                                                                                           \
+        SUMS_OUT(T, (sums)[0]);                                                                    \
+        SUMS_OUT(U, (sums)[1]);                                                                    \
     } while (0)
 
 /* acc = fma(sum, scales, acc), as all sets do. */
@@ -130,8 +140,10 @@ LN void sums_end(float *to, const lanes acc[T_ROWS]) {
     for (int r = 0; r < T_ROWS; r++) ln_store(to + r * PANEL_ROWS, acc[r]);
 }
 
-/* n groups of a tile of rows by a panel, added to f32 [16][16]. A group's products run while the
- * one before it is scaled; three groups ahead is no faster. */
+/* n groups of a tile of rows by a panel, added to f32 [16][16]. Three groups are at work: one is
+ * multiplied, the sums of the one before it are stored, and those of the one before that, which
+ * lie in the cache by then, are scaled. A store right behind its product waits for it, and what
+ * reads the store for both, in the places of others. */
 static NOINLINE void quant_tile_bytes(float *to, const uint8_t *x,
                                       const struct quant_slice *weights, int n, bool carry) {
     const enum dtype w = DTYPE_INT8_NARROW;
@@ -139,13 +151,17 @@ static NOINLINE void quant_tile_bytes(float *to, const uint8_t *x,
     group_sums sums[2] __attribute__((aligned(64)));
     lanes acc[T_ROWS];
     sums_begin(acc, to, carry);
-    BYTE_DOTS(0, sums[0], x, weights->values[0]);
+    BYTE_DOTS(0, 4, 6, x, weights->values[0]);
+    if (n > 1) BYTE_DOTS(1, 5, 7, x + bytes, weights->values[1]);
+    SUMS_OUT(0, sums[0]);
     for (int g = 0; g < n; g += 2, x += 2 * bytes) {
-        if (g + 1 < n) BYTE_DOTS(1, sums[1], x + bytes, weights->values[g + 1]);
+        if (g + 2 < n) BYTE_DOTS(0, 4, 6, x + 2 * bytes, weights->values[g + 2]);
         group_add(acc, sums[0], x, weights->scales[g], w);
         if (g + 1 == n) break;
-        if (g + 2 < n) BYTE_DOTS(0, sums[0], x + 2 * bytes, weights->values[g + 2]);
+        SUMS_OUT(1, sums[1]);
+        if (g + 3 < n) BYTE_DOTS(1, 5, 7, x + 3 * bytes, weights->values[g + 3]);
         group_add(acc, sums[1], x + bytes, weights->scales[g + 1], w);
+        if (g + 2 < n) SUMS_OUT(0, sums[0]);
     }
     sums_end(to, acc);
 }
@@ -157,13 +173,17 @@ static NOINLINE void quant_tile_wide(float *to, const uint8_t *x, const struct q
     group_sums sums[2] __attribute__((aligned(64)));
     lanes acc[T_ROWS];
     sums_begin(acc, to, carry);
-    WIDE_DOTS(0, 1, sums[0], x, weights->values[0]);
+    WIDE_DOTS(0, 1, 6, x, weights->values[0]);
+    if (n > 1) WIDE_DOTS(2, 3, 7, x + bytes, weights->values[1]);
+    WIDE_OUT(0, 1, sums[0]);
     for (int g = 0; g < n; g += 2, x += 2 * bytes) {
-        if (g + 1 < n) WIDE_DOTS(2, 3, sums[1], x + bytes, weights->values[g + 1]);
+        if (g + 2 < n) WIDE_DOTS(0, 1, 6, x + 2 * bytes, weights->values[g + 2]);
         group_add(acc, sums[0], x, weights->scales[g], w);
         if (g + 1 == n) break;
-        if (g + 2 < n) WIDE_DOTS(0, 1, sums[0], x + 2 * bytes, weights->values[g + 2]);
+        WIDE_OUT(2, 3, sums[1]);
+        if (g + 3 < n) WIDE_DOTS(2, 3, 7, x + 3 * bytes, weights->values[g + 3]);
         group_add(acc, sums[1], x + bytes, weights->scales[g + 1], w);
+        if (g + 2 < n) WIDE_OUT(0, 1, sums[0]);
     }
     sums_end(to, acc);
 }
