@@ -186,16 +186,20 @@ static unsigned conns_wanted(const struct coord_conf *c) {
 
 /* Descriptors for the clients' connections and the calls their requests need, beside those of the
  * other planes and of the coordinator's own calls. Fewer than are asked for mean fewer connections,
- * not fewer of the others. */
+ * not fewer of the others: requests of HTTP/2 share them, and a call is under way only until P has
+ * answered. */
 static enum err plan_descriptors(struct coordinator *co, struct errbuf *eb) {
     const struct coord_conf *c = &co->conf;
     unsigned requests = (unsigned)c->requests_max, conns = conns_wanted(c);
-    uint64_t least = requests + FDS_RESERVED, limit = fds_raise(co->descriptors_wanted);
+    const unsigned each = (unsigned)c->limits.h2_streams;
+    const uint64_t shared = (requests + each - 1) / each, calls = requests / 4;
+    const uint64_t least = shared + calls + FDS_RESERVED, limit = fds_raise(co->descriptors_wanted);
     if (limit < least)
         return err_set(eb, ERR_BAD_CONFIG,
-                       "coordinator.request_limit.max_requests %u needs %llu open files, the limit "
-                       "is %llu (ulimit -n)",
-                       requests, (unsigned long long)least, (unsigned long long)limit);
+                       "coordinator.request_limit.max_requests %u needs %llu open files though all "
+                       "of them come over HTTP/2, %u on a connection (pd.limits.http2Streams); the "
+                       "limit is %llu (ulimit -n)",
+                       requests, (unsigned long long)least, each, (unsigned long long)limit);
     co->conns_max = fds_for_clients(limit, FDS_RESERVED, conns, requests);
     if (co->conns_max < conns)
         log_warn("start", "event=few_descriptors limit=%llu wanted=%llu connections=%u",
@@ -243,7 +247,7 @@ static void fill_schedule(struct coordinator *co) {
 
 static void fill_budget(struct coordinator *co) {
     budget_init(&co->budget);
-    http_gate_limits(&co->budget, &co->conf.limits, co->conns_max,
+    http_gate_limits(&co->budget, &co->conf.limits, co->conns_max, conns_wanted(&co->conf),
                      (LISTENERS_MAX - 1) * CONTROL_CONNS_MAX);
     const int64_t answers = co->conf.limits.answers_mib;
     budget_limit_set(&co->budget, BUDGET_ANSWER_BYTES,

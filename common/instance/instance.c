@@ -282,7 +282,7 @@ static void plan_descriptors(struct instance *in) {
 
 static void fill_budget(struct instance *in) {
     budget_init(&in->budget);
-    http_gate_limits(&in->budget, &in->conf.limits, in->conns_max,
+    http_gate_limits(&in->budget, &in->conf.limits, in->conns_max, conns_wanted(&in->conf),
                      (LISTENERS_MAX - 1) * CONTROL_CONNS_MAX);
     const int64_t answers = in->conf.limits.answers_mib;
     budget_limit_set(&in->budget, BUDGET_ANSWER_BYTES,

@@ -345,6 +345,8 @@ void http_x_client_gone(struct http_x *x); /* the connection has let go of x alr
 void http_x_tell_room(struct http_conn *c);
 /* The body is needed no more: its memory, and its room in the gate, are free. */
 void http_x_drop_body(struct http_x *x);
+/* All of the body is here: room that was taken ahead of it is free again. */
+void http_x_fit_body(struct http_x *x);
 const char *http_reason(int status);
 bool http_has_no_body(int status);
 

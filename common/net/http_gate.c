@@ -72,7 +72,7 @@ void http_gate_destroy(struct http_gate **gp) {
 }
 
 void http_gate_limits(struct budget *b, const struct limits_conf *l, unsigned conns_max,
-                      unsigned control_max) {
+                      unsigned streams_max, unsigned control_max) {
     const uint64_t half = budget_bodies_default() / 2;
     budget_limit_set(b, BUDGET_BODY_BYTES,
                      l->bodies_mib > 0 ? (uint64_t)l->bodies_mib << 20 : 2 * half);
@@ -80,7 +80,7 @@ void http_gate_limits(struct budget *b, const struct limits_conf *l, unsigned co
                      l->buffers_mib > 0 ? (uint64_t)l->buffers_mib << 20 : half);
     budget_limit_set(b, BUDGET_CONNS, conns_max);
     budget_limit_set(b, BUDGET_CONTROL_CONNS, control_max);
-    budget_limit_set(b, BUDGET_STREAMS, conns_max);
+    budget_limit_set(b, BUDGET_STREAMS, streams_max);
     if (l->conns_per_address > 0)
         budget_limit_set(b, BUDGET_ADDRESS_CONNS, (uint64_t)l->conns_per_address);
 }

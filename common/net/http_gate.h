@@ -25,10 +25,11 @@ enum err http_gate_create(struct http_gate **out, struct loop *loop, struct budg
 /* After its servers are closed and every exchange has ended. NULL is fine. */
 void http_gate_destroy(struct http_gate **g);
 
-/* The rows of the budget that are kept here. conns_max: connections of the user plane; control_max:
- * of all other planes together. */
+/* The rows of the budget that are kept here. conns_max: connections of the user plane; streams_max:
+ * its requests of HTTP/2 at once, which need no descriptor each; control_max: connections of all
+ * other planes together. */
 void http_gate_limits(struct budget *b, const struct limits_conf *l, unsigned conns_max,
-                      unsigned control_max);
+                      unsigned streams_max, unsigned control_max);
 /* Gate and deadlines of a listener's options. */
 void http_gate_options(struct http_server_opts *o, struct http_gate *g,
                        const struct limits_conf *l);

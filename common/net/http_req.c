@@ -250,6 +250,7 @@ void http_req_end(struct http_x *x) {
         return;
     }
     x->state = X_OPEN;
+    http_x_fit_body(x);
     if (x->grpc != NULL && !x->is_read && !grpc_x_body_ok(x)) return;
     o->on_request(o->arg, x); /* may answer, and so free x, at once */
 }

@@ -80,6 +80,10 @@ void http_x_drop_body(struct http_x *x) {
     give_room(x, x->body_taken);
 }
 
+void http_x_fit_body(struct http_x *x) {
+    if (x->body_taken > x->body.cap) give_room(x, x->body_taken - x->body.cap);
+}
+
 /* ---- room behind what was written */
 
 void http_x_on_room(struct http_x *x, size_t bytes, loop_fn *fn, void *arg) {

@@ -113,7 +113,7 @@ static void setup(void) {
     log_init(LOG_NONE, 2);
     budget_init(&budget);
     if (loop_create(&loop) != ERR_OK) abort();
-    http_gate_limits(&budget, &limits, 8, 8);
+    http_gate_limits(&budget, &limits, 8, 8, 8);
     if (http_gate_create(&gate, loop, &budget) != ERR_OK) abort();
     http_gate_options(&o, gate, &limits);
     if (http_server_open(&server, loop, &o, &eb) != ERR_OK) abort();

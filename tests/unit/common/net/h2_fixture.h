@@ -25,7 +25,7 @@ static void open_gated(void *arg) {
 static inline void gated_up(void) {
     static const struct limits_conf limits = {0};
     budget_init(&gated.budget);
-    http_gate_limits(&gated.budget, &limits, 1000, 1000);
+    http_gate_limits(&gated.budget, &limits, 1000, 1000, 1000);
     loop_thread_start(&fx.t);
     run_on_loop(&fx.t, open_gated, NULL);
     if (gated.err != ERR_OK) fail_msg("%s", fx.eb.text);

@@ -408,6 +408,23 @@ static void room_for_bodies(void **state) {
     hang_up(); /* in the middle of it */
 }
 
+/* Room is taken ahead of a body of unknown length, and held only for what has come of it. */
+static void room_behind_a_body(void **state) {
+    (void)state;
+    gated_up();
+    raw_h2_open(&c, fx.port);
+    assert_true(raw_h2_ask_with(&c, 1, "POST", "/hold", false, NULL));
+    assert_true(raw_h2_data(&c, 1, fx.big, 100, false));
+    WAIT_FOR(budget_used(&gated.budget, BUDGET_BODY_BYTES) == HTTP_TAKE_BYTES);
+    assert_true(raw_h2_data(&c, 1, fx.big, 100, true));
+    WAIT_FOR(fx.n_held == 1);
+    const uint64_t used = budget_used(&gated.budget, BUDGET_BODY_BYTES);
+    assert_in_range(used, 200, 1000);
+    raw_h2_close(&c);
+    ASSERT_ALL_IS_BACK();
+    gated_down();
+}
+
 /* ---- what was taken is given back */
 static void cut_in_a_body(void) {
     assert_true(raw_h2_ask_with(&c, 1, "POST", "/echo", false, NULL));
@@ -565,6 +582,7 @@ int main(void) {
         T(what_does_not_come),
         T(a_body_that_stops),
         T(room_for_bodies),
+        T(room_behind_a_body),
         T(budgets_come_back),
         T(budgets_come_back_from_a_listener_that_closes),
 #if OWN_MALLOC
