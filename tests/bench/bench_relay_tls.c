@@ -499,7 +499,7 @@ int main(int argc, char **argv) {
     log_init(LOG_ERROR, STDERR_FILENO);
     signal(SIGPIPE, SIG_IGN);
     SSL_CTX *ctx = make_certificates(&pki, settings, sizeof(settings));
-    relay_bench_open(&b, STREAMS);
+    relay_bench_open(&b, STREAMS, 0);
     for (int i = 0; i < rounds; i++)
         for (int w = 0; w < WAYS; w++) f[w][i] = measure(&b, (enum way)w, seconds, settings, ctx);
     relay_bench_close(&b);

@@ -27,6 +27,7 @@ enum {
     BEAT_MS = 1000,
     FDS_MORE = 2000, /* beside those of streams */
     STEP_MAX = 32,
+    SLOTS = 5000,    /* of each instance, the most that it may say */
     TICK_MAX = 1000, /* events of one turn flat out */
     SHUFFLE_SEED = 1,
     D_PORT = 2001, /* of the KV link of the first decode instance, where nobody listens */
@@ -135,8 +136,8 @@ static void reply_status(struct relay_inst *in, struct http_x *x) {
     struct status_msg m = {.role_status =
                                in->role == ROLE_NONE ? ROLE_STATUS_UNKNOWN : ROLE_STATUS_READY,
                            .role = in->role,
-                           .avail_slots = 5000,
-                           .total_slots = 5000,
+                           .avail_slots = SLOTS,
+                           .total_slots = SLOTS,
                            .avail_blocks = 1000000,
                            .free_blocks = 1000000,
                            .total_blocks = 1000000,
@@ -426,11 +427,11 @@ static void inst_open(struct relay_bench *b, struct relay_inst *in) {
     in->port = http_server_port(in->server);
 }
 
-void relay_bench_open(struct relay_bench *b, unsigned streams) {
+void relay_bench_open(struct relay_bench *b, unsigned streams, unsigned n_h2) {
+    const unsigned fds = FDS_MORE + streams - n_h2;
     memset(b, 0, sizeof(*b));
     b->n_most = streams;
-    require(fds_raise(FDS_MORE + streams) >= FDS_MORE + streams,
-            "too few descriptors: raise ulimit -n");
+    require(fds_raise(fds) >= fds, "too few descriptors: raise ulimit -n");
     require(loop_create(&b->loop) == ERR_OK, "no loop");
     inst_open(b, &b->p);
     for (int i = 0; i < RELAY_DS; i++) inst_open(b, &b->d[i]);

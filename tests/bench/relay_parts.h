@@ -1,5 +1,5 @@
 /* relay_parts: what benchmarks of the coordinator's relay share: the coordinator as a process, a
- * prefill and four decode instances that speak the instance's side of the protocol and compute
+ * prefill and five decode instances that speak the instance's side of the protocol and compute
  * nothing, and the times of the events that come through.
  *
  * D writes one frame per sequence and step, as a decode instance does, each with the time it was
@@ -17,7 +17,7 @@
 #include "common/net/loop.h"
 #include "proto/status_msg.h"
 
-enum { RELAY_STREAMS_MAX = 20000, RELAY_DS = 4, RELAY_LINE_BYTES = 220 };
+enum { RELAY_STREAMS_MAX = 20000, RELAY_DS = 5, RELAY_LINE_BYTES = 220 };
 
 /* Says what is wrong and ends the program unless ok. */
 void require(bool ok, const char *what);
@@ -76,8 +76,8 @@ struct relay_bench {
     struct arrivals *arrivals;
 };
 
-/* streams: at most so many at once. */
-void relay_bench_open(struct relay_bench *b, unsigned streams);
+/* streams: at most so many at once, n_h2 of them over HTTP/2: those need no descriptor each. */
+void relay_bench_open(struct relay_bench *b, unsigned streams, unsigned n_h2);
 void relay_bench_close(struct relay_bench *b);
 /* Turns the loop until fact() is there. */
 void relay_wait(struct relay_bench *b, bool (*fact)(struct relay_bench *), const char *what);
