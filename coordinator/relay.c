@@ -14,7 +14,13 @@
 #include "proto/tensors.h"
 #include "proto/json.h"
 
-enum { SCAN_MS = 100, EXPIRE_MS = 1000, NEW_TOKENS_GUESS = 128, DEADLINE_MS_MAX = 3600000 };
+enum {
+    SCAN_MS = 100,
+    REST_MS = 256,
+    EXPIRE_MS = 1000,
+    NEW_TOKENS_GUESS = 128,
+    DEADLINE_MS_MAX = 3600000
+};
 #define DEADLINE_HEADER "x-baton-deadline-ms"
 
 static struct relay **bucket(struct relay_set *s, uint64_t id) {
@@ -512,6 +518,13 @@ static void scan_one(struct relay *r, uint64_t now) {
     }
 }
 
+/* A stream under way has nothing that is due within less than seconds: it is looked at once in one
+ * or two times REST_MS, which differ, so that thousands that began together are not looked at
+ * together. */
+static bool may_rest(const struct relay *r) {
+    return r->state == RELAY_DECODING && r->attempt.answered;
+}
+
 static void on_scan(void *arg) {
     struct relay_set *s = arg;
     const uint64_t now = clock_ms();
@@ -523,6 +536,8 @@ static void on_scan(void *arg) {
     }
     for (struct relay *r = s->first, *next; r != NULL; r = next) {
         next = r->next;
+        if (now < r->look_ms) continue;
+        if (may_rest(r)) r->look_ms = now + REST_MS + r->id % REST_MS;
         scan_one(r, now);
     }
     if (s->n_queued > n_queued) relay_schedule(s);

@@ -103,23 +103,26 @@ struct lost_attempt {
 
 enum { ATTEMPTS_MAX = 64 }; /* of a request, planned moves and all */
 
+/* What each event and each look at all requests reads comes first: with thousands of them it is not
+ * in any cache. */
 struct relay {
-    struct relay *next, **at;              /* all requests */
-    struct relay *hash_next;               /* bucket of the id table */
-    struct relay *client_next;             /* bucket of the table of client ids */
-    struct relay *queue_next, *queue_prev; /* waiting requests of the tenant */
-    bool counted;                          /* in the budget of requests */
-    struct relay_set *set;
-    const struct api_path *path;
-    char url_path[API_PATH_BYTES]; /* the path with the model, as P gets it */
+    struct relay *next, **at; /* all requests */
+    struct relay *hash_next;  /* bucket of the id table */
     uint64_t id;
-    char id_text[24];
-    struct tenant *tenant;                   /* whose request it is */
-    char client_id[CLIENT_ID_BYTES_MAX + 1]; /* Triton id or request_id; "" when none */
-    struct relay_out out;
+    uint64_t look_ms;       /* nothing that is due by time need be looked at before; 0: now */
     enum relay_state state; /* written by relay_step() alone */
+    bool counted;           /* in the budget of requests */
+    struct relay_set *set;
+    struct relay_out out;
     struct attempt attempt;
-    struct lost_attempt *lost; /* [n_logged] oldest first */
+    const struct api_path *path;
+    struct tenant *tenant; /* whose request it is */
+    char id_text[24];
+    struct relay *client_next;               /* bucket of the table of client ids */
+    struct relay *queue_next, *queue_prev;   /* waiting requests of the tenant */
+    char url_path[API_PATH_BYTES];           /* the path with the model, as P gets it */
+    char client_id[CLIENT_ID_BYTES_MAX + 1]; /* Triton id or request_id; "" when none */
+    struct lost_attempt *lost;               /* [n_logged] oldest first */
     unsigned n_logged;
     unsigned n_lost;     /* attempts before this one: its epoch */
     unsigned n_failures; /* of them those that were no planned moves */

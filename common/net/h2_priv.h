@@ -33,14 +33,6 @@ struct h2_stream {
     int32_t id;
     struct h2_stream *prev, *next;
     struct http_x *x; /* NULL: none yet, or answered */
-    /* of the head that is being read */
-    struct http_head head;
-    uint32_t target; /* offset of :path */
-    bool has_target, has_method;
-    bool malformed; /* a field of it, or of its trailers, is none */
-    size_t list_bytes, trailer_bytes;
-    int refuse_status; /* 0: it is well so far */
-    const char *refuse_why;
     /* of the answer */
     struct buf out, trailers; /* trailers: header lines behind it */
     size_t out_at;            /* framed */
@@ -49,6 +41,14 @@ struct h2_stream {
     bool began, ended;        /* the answer has a head; an end */
     bool aborted;             /* ends with a reset, once `out` is framed */
     bool deferred;            /* nghttp2 waits for more to send */
+    /* of the head that is being read */
+    struct http_head head;
+    uint32_t target; /* offset of :path */
+    bool has_target, has_method;
+    bool malformed; /* a field of it, or of its trailers, is none */
+    size_t list_bytes, trailer_bytes;
+    int refuse_status; /* 0: it is well so far */
+    const char *refuse_why;
 };
 
 /* Where the bytes stand that come: heads of frames, and what is left of one. */

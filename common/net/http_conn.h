@@ -194,10 +194,16 @@ struct http_body_clock {
 };
 
 struct http_x {
+    /* what each piece of a stream reads: one line of a cache */
     struct http_conn *conn; /* NULL: the client is gone, and the handler may not know yet */
     const struct http_x_ops *ops;
-    struct loop *loop;
+    struct h2_stream *stream;   /* NULL: HTTP/1 */
+    const struct http_tap *tap; /* NULL: nobody reads along */
+    void *tap_arg;
+    uint64_t out_bytes;
     enum http_x_state state;
+    bool head_only, chunked;
+    struct loop *loop;
     bool paced; /* what is unsent of a stream is its handler's affair */
     struct http_head head;
     struct buf body;
@@ -208,17 +214,15 @@ struct http_x {
     size_t body_taken;
     struct http_body_clock clock;
     struct http_link reads;
-    bool keep_alive; /* false: the connection ends with the answer */
-    bool unread;     /* answered before its body has come, of which no more is wanted */
-    bool head_only, chunked;
-    bool names_errors;        /* http_x_name_errors() */
-    struct h2_stream *stream; /* NULL: HTTP/1 */
-    struct grpc_x *grpc;      /* a framing above that; NULL: none */
-    struct grpc_one *one;     /* it is a message of a call that has many; NULL: a request */
-    bool is_read;             /* the body is read as it comes; */
-    bool body_open;           /* its handler has it, and there is more to come */
-    size_t body_at;           /* bytes of it that its handler has taken */
-    size_t body_owed;         /* bytes of it that its client may not replace yet */
+    bool keep_alive;      /* false: the connection ends with the answer */
+    bool unread;          /* answered before its body has come, of which no more is wanted */
+    bool names_errors;    /* http_x_name_errors() */
+    struct grpc_x *grpc;  /* a framing above that; NULL: none */
+    struct grpc_one *one; /* it is a message of a call that has many; NULL: a request */
+    bool is_read;         /* the body is read as it comes; */
+    bool body_open;       /* its handler has it, and there is more to come */
+    size_t body_at;       /* bytes of it that its handler has taken */
+    size_t body_owed;     /* bytes of it that its client may not replace yet */
     const struct http_reader *reader;
     void *reader_arg;
     bool closing; /* on_close is running: nothing may free x */
@@ -236,13 +240,11 @@ struct http_x {
     void *on_room_arg;
     void (*on_ended)(void *arg, const struct http_ended *e); /* NULL: nobody is told */
     void *ended_arg;
-    uint64_t begun_us, out_bytes, in_bytes;
+    uint64_t begun_us, in_bytes;
     int status; /* 0: not answered yet */
     bool whole; /* answered to its end */
     bool h2;
     char *note;
-    const struct http_tap *tap; /* NULL: nobody reads along */
-    void *tap_arg;
     char peer[HTTP_PEER_BYTES];
 };
 
