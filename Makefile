@@ -21,7 +21,7 @@ INSTANCE := common/instance/mailbox common/instance/bus common/instance/kv_seal 
 ROLES    := prefill/pd_head prefill/prefill_answer prefill/prefill_fetch prefill/prefill_role decode/decode_admit decode/decode_queue decode/decode_answer decode/decode_role
 COORD    := coordinator/coord_conf coordinator/coord_conf_checked coordinator/fwd_headers coordinator/coord_metrics coordinator/prom_merge coordinator/coord_tls coordinator/rank_table coordinator/discover coordinator/ledger coordinator/inst_fsm coordinator/store coordinator/store_state coordinator/store_file coordinator/process_file coordinator/cluster_files coordinator/store_etcd coordinator/etcd coordinator/etcd_msg coordinator/election coordinator/ha coordinator/to_leader coordinator/drain coordinator/override coordinator/recorder coordinator/registry coordinator/rate_meter coordinator/abilities coordinator/schedule coordinator/route coordinator/forecast coordinator/prefix_keys coordinator/prefix_book coordinator/affinity coordinator/role_needs coordinator/digs coordinator/plan coordinator/plan_preview coordinator/planner coordinator/stand_in coordinator/alarms coordinator/alarm_watch coordinator/alarm_send coordinator/send_again coordinator/otlp coordinator/otlp_spans coordinator/fair coordinator/targets coordinator/tenants coordinator/breaker coordinator/relay_verdict coordinator/controller coordinator/role_post coordinator/dresult_in coordinator/body_look coordinator/mem_guard coordinator/relay coordinator/relay_stop coordinator/relay_queue coordinator/relay_prefix coordinator/relay_targets coordinator/relay_fsm coordinator/relay_act coordinator/relay_attempt coordinator/relay_answer coordinator/relay_pieces coordinator/relay_log coordinator/relay_record coordinator/relay_out coordinator/relay_journal coordinator/journal coordinator/journal_msg coordinator/journal_feed coordinator/journal_follow coordinator/health_timed coordinator/lora_route coordinator/lora_sync coordinator/proxy coordinator/mgmt_msg coordinator/refresh_msg coordinator/refresh coordinator/mgmt_api coordinator/plan_route coordinator/history coordinator/console coordinator/coord_facts coordinator/coord_routes coordinator/coord_status
 # batonctl, which is baton as well
-CTL      := tools/ctl/main tools/ctl/ctl_ask tools/ctl/ctl_term tools/ctl/ctl_show tools/ctl/ctl_order tools/ctl/ctl_upgrade tools/ctl/ctl_live tools/ctl/ctl_local tools/ctl/ctl_help tools/ctl/ctl_serve tools/ctl/ctl_doctor tools/ctl/doctor_look tools/ctl/doctor_net tools/ctl/doctor_tls tools/ctl/doctor_checks tools/ctl/doctor_between tools/ctl/ctl_advise tools/ctl/advise_measure tools/ctl/advise_plan
+CTL      := tools/ctl/main tools/ctl/ctl_ask tools/ctl/ctl_term tools/ctl/ctl_show tools/ctl/ctl_order tools/ctl/ctl_upgrade tools/ctl/ctl_live tools/ctl/ctl_local tools/ctl/ctl_help tools/ctl/ctl_serve tools/ctl/ctl_doctor tools/ctl/doctor_look tools/ctl/doctor_net tools/ctl/doctor_tls tools/ctl/doctor_checks tools/ctl/doctor_between tools/ctl/ctl_advise tools/ctl/advise_measure tools/ctl/advise_ways tools/ctl/advise_plan
 # what tools/replay is made of, beside its main and coordinator/schedule
 REPLAY   := tools/replay_record tools/replay_run tools/replay_compare tools/replay_send
 # what baton-bench is made of, beside its main
@@ -68,7 +68,7 @@ include tests/build.mk
 
 # ---- what one types
 .PHONY: all daemons unit-bins deps deps-test deps-lint demo run test check-unit check-fuzz check-oracle check-cluster \
-        check-console check-long check-arm abuse chaos check-asan check-tsan lint format bench bench-peer install uninstall docs deb tarball check-reproducible clean
+        check-console check-long check-arm abuse chaos check-asan check-tsan lint format bench bench-forecast bench-peer install uninstall docs deb tarball check-reproducible clean
 .DEFAULT_GOAL := all
 PY := /usr/bin/python3
 
@@ -170,6 +170,11 @@ bench:
 	@tools/deps.sh build test bench
 	@$(MAKE) -s -j$$(nproc) daemons bench-bins $(BUILD)/tests/oracle/logits
 	@tests/bench/run.sh
+# What `batonctl advise` says of 1P1D, 2P2D and 3P1D on this machine, and what they do; PARTS="fable small 2p2d" takes some of it
+bench-forecast:
+	@tools/deps.sh build test bench
+	@$(MAKE) -s -j$$(nproc) daemons
+	@BUILD="$(BUILD)" $(PY) tests/bench/forecast.py $(PARTS)
 # Beside llama.cpp, of which PEER names a source or build tree: make bench-peer PEER=PATH [PARTS="dense-Q8_0 embed"]
 bench-peer:
 	@tools/deps.sh build test bench

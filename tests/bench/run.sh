@@ -61,6 +61,7 @@ programs() {
     for model in fable half_b; do echo "$py tests/bench/silence.py $model"; done
     echo "$py tests/bench/turns.py"
     echo "$py tests/bench/advise.py"
+    for cluster in 1p1d 2p2d 3p1d; do echo "$py tests/bench/forecast.py $cluster"; done
     for part in gaps exposed shaped; do echo "$py tests/bench/cluster_times.py $part"; done
     echo "env STREAMS=$streams $py tests/bench/streams.py"
     echo "env STREAMS=$streams TLS=1 $py tests/bench/streams.py"

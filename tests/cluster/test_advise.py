@@ -75,7 +75,14 @@ def test_measured_here():
     said = advise(FABLE, "--seconds", "1", "--instances", "2", "--per-machine", "2", "--dtypes", "bf16,int8", "--in", "16:200", "--out", "8:20",
                   "--requests", "200")
     assert [a["dtype"] for a in said["abilities"]] == ["bf16", "int8"] and {p["dtype"] for p in said["plans"]} == {"bf16", "int8"}
+    # A prefill and a decode instance were started for what lies between clients and engines, and the forecast was held against them.
+    held = said["held"]
+    assert held["requests"] >= 20 and held["rate"] > 0 and held["measured"]["answersPerSecond"] > 0 and held["measured"]["good"] > 0
+    assert held["measured"]["ttftMs"][0] > 0 and held["forecast"]["ttftMs"][0] > 0
     for a in said["abilities"]:
+        t = a["times"]
+        assert t["cores"] == os.cpu_count() and t["threads"] == max(1, os.cpu_count() // 2) and t["chunkTokens"] == 256
+        assert t["requestSeconds"] >= 0 and all(t[f"{x}Beside{y}"] >= 1 for x in ("prompt", "step") for y in ("Prompt", "Step"))
         lengths = [p["tokens"] for p in a["perf"]["prompts"]]
         assert lengths == sorted(lengths) and max(lengths) == 200 and len(a["perf"]["steps"]) >= 6 and a["kvTokenBytes"] == 3072
     assert said["abilities"][1]["weightBytes"] < said["abilities"][0]["weightBytes"]

@@ -27,7 +27,9 @@ enum { Q50, Q90, Q99, QUANTILES };
 struct forecast {
     double good; /* share of the requests that meet both targets, 0 to 1 */
     double good_per_s;
-    double ttft_ms[QUANTILES], gap_ms[QUANTILES], ttft_mean_ms, gap_mean_ms;
+    /* token_ms: the mean gap of an answer. */
+    double answers_per_s; /* from the first request to the last answer */
+    double ttft_ms[QUANTILES], gap_ms[QUANTILES], token_ms[QUANTILES], ttft_mean_ms, gap_mean_ms;
     uint64_t unfinished;
 };
 
@@ -43,6 +45,20 @@ struct range {
     double low, high;
 };
 
+/* One prefill and one decode instance that were started here, each of one thread. */
+struct advise_cluster {
+    struct ctl_child child; /* batonctl serve; pid 0: none runs */
+    char base[96], manage[96];
+    struct perf_msg perf; /* what both have measured of themselves */
+};
+
+/* What was forecast of that cluster, and what it did. */
+struct advise_held {
+    double rate; /* requests a second; 0: nothing was run */
+    size_t n;
+    struct forecast said, is;
+};
+
 struct advise {
     struct ctl *c;
     struct load_shape shape;
@@ -53,6 +69,9 @@ struct advise {
     double mean_in, mean_out;
     uint32_t longest_in;
     unsigned instances, per_machine, slots;
+    bool clients_here; /* their processor time is the machine's */
+    struct advise_cluster cluster;
+    struct advise_held held;
     double link_bytes_per_s, ttft_ms, gap_ms, seconds;
     struct ability abilities[ADVISE_ABILITIES_MAX];
     size_t n_abilities;
@@ -65,8 +84,18 @@ struct advise {
 
 /* advise_measure.c. False: that was said. */
 bool advise_abilities(struct advise *a);
+/* advise_ways.c. False: that was said. */
+bool advise_cluster_start(struct advise *a, const char *model, const char *dtype);
+void advise_cluster_end(struct advise *a);
+/* What lies between clients and engines, into the times of all abilities. */
+bool advise_ways(struct advise *a);
+/* Runs the load at half of what the cluster is expected to bear, into a->held. */
+bool advise_hold(struct advise *a);
+const char *advise_arrivals(enum load_arrivals kind);
 /* advise_plan.c. False: no memory. */
 bool advise_simulate(struct advise *a);
+bool advise_forecast(const struct advise *a, const struct advised_plan *p, struct forecast *out);
+bool advise_borne(const struct advise *a, struct advised_plan *p); /* finds p->borne */
 const char *advise_plan_name(const struct advised_plan *p, char text[48]);
 
 #endif

@@ -9,6 +9,12 @@
 #include "tools/sim/sim_abilities.h"
 
 enum { AT_ONCE_MAX = 64, WORD_BYTES = 32 };
+enum { CHUNK_TOKENS = 256, PASS_PROMPTS = 50, PASS_TOKENS = 8192 }; /* an instance's defaults */
+
+static long threads_each(const struct advise *a) {
+    const long each = sysconf(_SC_NPROCESSORS_ONLN) / (long)a->per_machine;
+    return each > 0 ? each : 1;
+}
 
 /* Adds what one process, or one instance, says to an ability. */
 static bool take(struct ability *to, const struct json_value *o, double *n) {
@@ -30,27 +36,21 @@ static bool usable(const struct ability *m) {
     return perf_prompt_s(&m->perf, 1) > 0 && perf_step_s(&m->perf, 1, 1) > 0;
 }
 
-/* As many processes at once as share a machine, each with its part of the cores. */
-static bool measure_type(struct advise *a, const char *program, const char *model,
-                         const char *dtype) {
-    static char flag[] = "--measure", f_dtype[] = "--dtype", f_threads[] = "--threads",
+static bool start_one(struct advise *a, struct ctl_child *child, double for_s, const char *program,
+                      const char *model, const char *dtype) {
+    static char measure[] = "--measure", f_dtype[] = "--dtype", f_threads[] = "--threads",
                 f_tokens[] = "--tokens", f_context[] = "--context", f_slots[] = "--slots",
                 f_seconds[] = "--seconds";
-    struct ctl_child children[AT_ONCE_MAX];
-    struct ability *m = &a->abilities[a->n_abilities];
     char threads[WORD_BYTES], tokens[WORD_BYTES], context[WORD_BYTES], slots[WORD_BYTES],
         seconds[WORD_BYTES], type[WORD_BYTES];
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN), each = cores / (long)a->per_machine;
-    double n = 0;
-    bool ok = true;
-    snprintf(threads, sizeof(threads), "%ld", each > 0 ? each : 1);
+    snprintf(threads, sizeof(threads), "%ld", threads_each(a));
     snprintf(tokens, sizeof(tokens), "%u", a->longest_in);
     snprintf(context, sizeof(context), "%.0f", a->mean_in + a->mean_out / 2 + 1);
     snprintf(slots, sizeof(slots), "%u", a->slots);
-    snprintf(seconds, sizeof(seconds), "%.0f", a->seconds);
+    snprintf(seconds, sizeof(seconds), "%.0f", for_s < 1 ? 1 : for_s);
     snprintf(type, sizeof(type), "%.30s", dtype);
     char *const argv[] = {(char *)(uintptr_t)program,
-                          flag,
+                          measure,
                           (char *)(uintptr_t)model,
                           f_dtype,
                           type,
@@ -65,9 +65,18 @@ static bool measure_type(struct advise *a, const char *program, const char *mode
                           f_seconds,
                           seconds,
                           NULL};
-    memset(m, 0, sizeof(*m));
-    for (unsigned i = 0; i < a->per_machine; i++) (void)ctl_child_start(&children[i], argv, true);
-    for (unsigned i = 0; i < a->per_machine; i++) {
+    return ctl_child_start(child, argv, true);
+}
+
+/* So many processes at once, each with its part of the cores. */
+static bool measure_at_once(struct advise *a, struct ability *m, unsigned at_once, double for_s,
+                            const char *program, const char *model, const char *dtype) {
+    struct ctl_child children[AT_ONCE_MAX];
+    double n = 0;
+    bool ok = true;
+    for (unsigned i = 0; i < at_once; i++)
+        (void)start_one(a, &children[i], for_s, program, model, dtype);
+    for (unsigned i = 0; i < at_once; i++) {
         struct buf out = BUF_INIT, said = BUF_INIT;
         struct json_value *o = NULL;
         const int rc = ctl_child_end(&children[i], &out, &said);
@@ -86,6 +95,40 @@ static bool measure_type(struct advise *a, const char *program, const char *mode
         buf_free(&out);
         buf_free(&said);
     }
+    return ok;
+}
+
+static double longer(double ratio) {
+    return ratio > 1 ? ratio : 1;
+}
+
+/* Alone; then, where several share a machine, as many at once as fill its cores, by so
+ * much longer does the same take then. */
+static bool measure_type(struct advise *a, const char *program, const char *model,
+                         const char *dtype) {
+    struct ability *m = &a->abilities[a->n_abilities], *crowd = calloc(1, sizeof(*crowd));
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN), fill = cores / threads_each(a);
+    const unsigned at_once = a->per_machine < fill ? a->per_machine : (unsigned)fill;
+    const double for_s = at_once > 1 ? a->seconds / 2 : a->seconds;
+    bool ok = crowd != NULL && measure_at_once(a, m, 1, for_s, program, model, dtype);
+    if (ok && at_once > 1) ok = measure_at_once(a, crowd, at_once, for_s, program, model, dtype);
+    m->times = (struct sim_times){.cores = (double)cores,
+                                  .threads = (double)threads_each(a),
+                                  .prompt_beside_prompt = 1,
+                                  .prompt_beside_step = 1,
+                                  .step_beside_prompt = 1,
+                                  .step_beside_step = 1,
+                                  .chunk_tokens = CHUNK_TOKENS,
+                                  .pass_prompts = PASS_PROMPTS,
+                                  .pass_tokens = PASS_TOKENS};
+    if (ok && at_once > 1) {
+        struct sim_times *t = &m->times;
+        t->prompt_beside_prompt = longer(perf_prompt_ratio(&crowd->perf, &m->perf));
+        t->step_beside_step = longer(perf_step_ratio(&crowd->perf, &m->perf));
+        t->prompt_beside_step = t->prompt_beside_prompt; /* until a cluster says */
+        t->step_beside_prompt = t->step_beside_step;
+    }
+    free(crowd);
     a->n_abilities += ok;
     return ok;
 }
@@ -111,7 +154,8 @@ static bool measure_here(struct advise *a) {
         }
         if (!measure_type(a, program, model, word)) return false;
     }
-    return true;
+    if (ctl_option(a->c, "--no-ways") != NULL) return true;
+    return advise_cluster_start(a, model, a->abilities[0].dtype) && advise_ways(a);
 }
 
 static bool read_file(struct advise *a, const char *path) {

@@ -42,6 +42,10 @@ static bool forecast(const struct advise *a, const struct advised_plan *p,
                          .per_host = a->per_machine};
     struct sim_ask *moved = malloc(a->n * sizeof(*moved));
     struct sim_result *r = malloc(sizeof(*r));
+    if (a->clients_here) {
+        c.times.request_cpu_s += c.times.client_request_cpu_s;
+        c.times.token_cpu_s += c.times.client_token_cpu_s;
+    }
     for (int i = 0; i < PERF_LENGTHS; i++) c.perf.prompts[i].seconds *= slower;
     for (int i = 0; i < PERF_BATCHES; i++)
         for (int k = 0; k < PERF_CONTEXTS; k++) c.perf.steps[i][k].seconds *= slower;
@@ -54,16 +58,24 @@ static bool forecast(const struct advise *a, const struct advised_plan *p,
         out->good = r->asked > 0 ? (double)r->good / (double)r->asked : 0;
         out->good_per_s = r->span_s > 0 ? (double)r->good / r->span_s : 0;
         out->unfinished = r->unfinished;
+        out->answers_per_s = a->n > 0 && r->end_s > moved[0].at_s
+                                 ? (double)r->ended / (r->end_s - moved[0].at_s)
+                                 : 0;
         out->ttft_mean_ms = load_hist_mean(&r->ttft) * 1e-3;
         out->gap_mean_ms = load_hist_mean(&r->gaps) * 1e-3;
         for (int q = 0; q < QUANTILES; q++) {
             out->ttft_ms[q] = load_hist_quantile(&r->ttft, quantiles[q]) * 1e-3;
+            out->token_ms[q] = load_hist_quantile(&r->mean_gaps, quantiles[q]) * 1e-3;
             out->gap_ms[q] = load_hist_quantile(&r->gaps, quantiles[q]) * 1e-3;
         }
     }
     free(moved);
     free(r);
     return ok;
+}
+
+bool advise_forecast(const struct advise *a, const struct advised_plan *p, struct forecast *out) {
+    return forecast(a, p, a->asks, 1, 1, out);
 }
 
 static bool try_plan(struct advise *a, const struct ability *m, enum sim_mode mode, unsigned p) {
@@ -89,7 +101,7 @@ static bool try_plans(struct advise *a, const struct ability *m) {
 }
 
 /* Requests a second of which BORNE are within the targets; 0: not even a hundredth of the load. */
-static bool find_borne(const struct advise *a, struct advised_plan *p) {
+bool advise_borne(const struct advise *a, struct advised_plan *p) {
     const double span = a->asks[a->n - 1].at_s, asked = span > 0 ? (double)a->n / span : 0;
     double low = 0, high = 1;
     struct forecast f;
@@ -127,7 +139,7 @@ static bool choose(struct advise *a) {
         struct advised_plan *p = &a->plans[i];
         const bool whole = p->mode == SIM_STANDARD;
         const struct advised_plan **of = whole ? &a->best_whole : &a->best_split;
-        if (p->forecast.good >= most[whole] - TIE && !find_borne(a, p)) return false;
+        if (p->forecast.good >= most[whole] - TIE && !advise_borne(a, p)) return false;
         if (better(p, *of)) *of = p;
     }
     a->best = a->best_whole;

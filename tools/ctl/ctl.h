@@ -150,6 +150,10 @@ struct ctl_child {
     FILE *out;
 };
 bool ctl_child_start(struct ctl_child *child, char *const argv[], bool keep_out);
+void ctl_child_stop(struct ctl_child *child); /* with SIGTERM, and waits for its end */
+bool ctl_child_runs(const struct ctl_child *child);
+/* Processor seconds of a process and its children, without threads that are called "engine". */
+double ctl_cpu_beside_engines(int pid);
 int ctl_child_end(struct ctl_child *child, struct buf *out,
                   struct buf *said); /* also a failed one */
 /* Runs argv; said has what it wrote to stderr, out what it wrote to stdout, the first megabytes of

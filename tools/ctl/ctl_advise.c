@@ -23,12 +23,16 @@ static bool read_range(struct ctl *c, const char *flag, struct load_range *out) 
     return true;
 }
 
-static bool read_arrivals(struct ctl *c, enum load_arrivals *out) {
+const char *advise_arrivals(enum load_arrivals kind) {
     static const char *const words[] = {
         [LOAD_POISSON] = "poisson", [LOAD_EVEN] = "even", [LOAD_BURSTY] = "bursty"};
+    return words[kind];
+}
+
+static bool read_arrivals(struct ctl *c, enum load_arrivals *out) {
     const char *text = ctl_option(c, "--arrivals");
     for (int i = 0; text != NULL && i < 3; i++) {
-        if (strcmp(text, words[i]) != 0) continue;
+        if (strcmp(text, advise_arrivals((enum load_arrivals)i)) != 0) continue;
         *out = (enum load_arrivals)i;
         return true;
     }
@@ -68,6 +72,7 @@ static bool read_options(struct advise *a) {
     a->per_machine = (unsigned)per_machine;
     a->slots = (unsigned)slots;
     a->seconds = (double)seconds;
+    a->clients_here = ctl_option(c, "--clients-here") != NULL;
     a->shape.seed = (uint64_t)seed;
     if (c->n_args > 0 && ctl_option(c, "--abilities") != NULL) {
         ctl_fail(c, 2, "advise takes a MODEL or --abilities, not both");
@@ -114,6 +119,24 @@ static void print_plan(const struct advise *a, const struct advised_plan *p) {
            p == a->best ? "  <" : "");
 }
 
+static void print_error(const char *what, double said, double is, const char *unit) {
+    printf("  %-18s %9.2f %-2s forecast, %9.2f %-2s measured: %+.0f%%\n", what, said, unit, is,
+           unit, said > 0 ? 100 * (is / said - 1) : 0);
+}
+
+/* The forecast's own error, of the one cluster that could be tried here. */
+static void print_held(const struct advise_held *h) {
+    if (!(h->rate > 0)) return;
+    printf("\nheld against 1 P and 1 D of one thread each that were started here, %zu requests at "
+           "%.2f a second:\n",
+           h->n, h->rate);
+    print_error("first token, median", h->said.ttft_ms[Q50], h->is.ttft_ms[Q50], "ms");
+    print_error("first token, p90", h->said.ttft_ms[Q90], h->is.ttft_ms[Q90], "ms");
+    print_error("token of an answer", h->said.token_ms[Q50], h->is.token_ms[Q50], "ms");
+    print_error("answers", h->said.answers_per_s, h->is.answers_per_s, "/s");
+    print_error("within both", 100 * h->said.good, 100 * h->is.good, "%");
+}
+
 static void print_text(const struct advise *a) {
     char name[48];
     const struct advised_plan *b = a->best;
@@ -152,6 +175,7 @@ static void print_text(const struct advise *a) {
     if (a->best_split != NULL && a->best_whole != NULL)
         printf(" (split %.2f, not split %.2f)", a->best_split->borne, a->best_whole->borne);
     printf("\n");
+    print_held(&a->held);
 }
 
 static void put_range(struct json_value *o, const char *key, double v, const struct range *r) {
@@ -162,27 +186,47 @@ static void put_range(struct json_value *o, const char *key, double v, const str
     json_obj_set(o, key, arr);
 }
 
+static void put_figures(struct json_value *o, const struct forecast *f) {
+    const struct {
+        const char *key;
+        const double *v;
+    } rows[] = {{"ttftMs", f->ttft_ms}, {"gapMs", f->gap_ms}, {"tokenMs", f->token_ms}};
+    json_obj_set(o, "good", json_new_f64(f->good));
+    json_obj_set(o, "answersPerSecond", json_new_f64(f->answers_per_s));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct json_value *arr = json_new_arr();
+        for (int q = 0; q < QUANTILES; q++) json_arr_add(arr, json_new_f64(rows[i].v[q]));
+        json_obj_set(o, rows[i].key, arr);
+    }
+}
+
 static struct json_value *plan_json(const struct advised_plan *p) {
     static const char *const modes[] = {
         [SIM_FOLLOW] = "follow", [SIM_FIXED] = "fixed", [SIM_STANDARD] = "standard"};
-    struct json_value *o = json_new_obj(), *ttft = json_new_arr(), *gap = json_new_arr();
+    struct json_value *o = json_new_obj();
     json_obj_set(o, "dtype", json_new_str(p->ability->dtype));
     json_obj_set(o, "mode", json_new_str(modes[p->mode]));
     if (p->mode == SIM_FIXED) {
         json_obj_set(o, "prefill", json_new_i64(p->p));
         json_obj_set(o, "decode", json_new_i64(p->d));
     }
-    json_obj_set(o, "good", json_new_f64(p->forecast.good));
+    put_figures(o, &p->forecast);
     json_obj_set(o, "goodPerSecond", json_new_f64(p->forecast.good_per_s));
-    for (int q = 0; q < QUANTILES; q++) {
-        json_arr_add(ttft, json_new_f64(p->forecast.ttft_ms[q]));
-        json_arr_add(gap, json_new_f64(p->forecast.gap_ms[q]));
-    }
-    json_obj_set(o, "ttftMs", ttft);
-    json_obj_set(o, "gapMs", gap);
+    if (p->borne > 0) json_obj_set(o, "bornePerSecond", json_new_f64(p->borne));
     json_obj_set(o, "ttftMeanMs", json_new_f64(p->forecast.ttft_mean_ms));
     json_obj_set(o, "gapMeanMs", json_new_f64(p->forecast.gap_mean_ms));
     json_obj_set(o, "unfinished", json_new_i64((int64_t)p->forecast.unfinished));
+    return o;
+}
+
+static struct json_value *held_json(const struct advise_held *h) {
+    struct json_value *o = json_new_obj(), *said = json_new_obj(), *is = json_new_obj();
+    put_figures(said, &h->said);
+    put_figures(is, &h->is);
+    json_obj_set(o, "requests", json_new_i64((int64_t)h->n));
+    json_obj_set(o, "rate", json_new_f64(h->rate));
+    json_obj_set(o, "forecast", said);
+    json_obj_set(o, "measured", is);
     return o;
 }
 
@@ -207,6 +251,7 @@ static bool print_json(const struct advise *a) {
         json_obj_set(o, "kvTokenBytes", json_new_f64(m->kv_token_bytes));
         json_obj_set(o, "spread", json_new_f64(m->spread));
         json_obj_set(o, "perf", perf_format(&m->perf));
+        json_obj_set(o, "times", sim_times_format(&m->times));
         json_arr_add(abilities, o);
     }
     json_obj_set(root, "abilities", abilities);
@@ -221,6 +266,7 @@ static bool print_json(const struct advise *a) {
                  json_new_f64(a->best_split != NULL ? a->best_split->borne : 0));
     json_obj_set(advice, "borneWholePerSecond", json_new_f64(a->best_whole->borne));
     json_obj_set(root, "advice", advice);
+    if (a->held.rate > 0) json_obj_set(root, "held", held_json(&a->held));
     const char *text = json_to_text(root, JSON_COMPACT, NULL);
     if (text != NULL) puts(text);
     json_put(root);
@@ -236,12 +282,15 @@ int ctl_cmd_advise(struct ctl *c) {
         rc = 1;
         if (advise_abilities(a)) {
             bool ok = advise_simulate(a);
+            if (!ok) ctl_fail(c, 1, "out of memory");
+            if (ok && a->cluster.child.pid > 0) ok = advise_hold(a);
             if (ok && c->json)
                 ok = print_json(a);
             else if (ok)
                 print_text(a);
-            rc = ok ? 0 : ctl_fail(c, 1, "out of memory");
+            rc = ok ? 0 : 1;
         }
+        advise_cluster_end(a);
     }
     free(a->asks);
     free(a);

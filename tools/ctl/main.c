@@ -83,6 +83,12 @@ static const struct cli_option advise[] = {
      "(default: 1)"},
     {"--dtypes", NULL, "LIST", "types of weights to measure, with commas (default: bf16,int8)"},
     {"--seconds", NULL, "N", "that a measurement takes (default: 8)"},
+    {"--no-ways", NULL, NULL,
+     "what lies between clients and engines is not measured, and takes no time; else a prefill and "
+     "a "
+     "decode instance are started for it, and the forecast is held against a run of them"},
+    {"--clients-here", NULL, NULL,
+     "clients are on the machine of the instances too: their processor time counts"},
     {"--abilities", NULL, "FILE",
      "what an instance says at /v2/status, or a measurement printed, instead of a MODEL"},
     {"--slots", NULL, "N", "sequences that an instance decodes at a time (default: 32)"},

@@ -20,8 +20,13 @@ double sim_host_rate(const struct sim_host *h, const struct sim_job *job) {
     const double cores = h->conf.cores, all = h->threads;
     const double part = all > cores ? cores / all : 1;
     const double own = job->threads * part, others = (all < cores ? all : cores) - own;
-    const double crowd = others > 0 && cores > own ? others / (cores - own) : 0;
-    return part / (1 + (h->conf.beside[job->kind] - 1) * crowd);
+    const double there = all - job->threads; /* threads beside it, of which those run */
+    double longer = 1;
+    for (int k = 0; k < SIM_WORKS && others > 0 && cores > own; k++) {
+        const double threads = h->of_kind[k] - (k == (int)job->kind ? job->threads : 0);
+        longer += (h->conf.beside[job->kind][k] - 1) * others / (cores - own) * threads / there;
+    }
+    return part / longer;
 }
 
 static void advance(struct sim_host *h, double now_s) {
@@ -53,6 +58,7 @@ enum err sim_host_add(struct sim_host *h, const struct sim_job *job, double now_
     }
     h->jobs[h->n++] = *job;
     h->threads += job->threads;
+    h->of_kind[job->kind] += job->threads;
     return ERR_OK;
 }
 
@@ -76,6 +82,7 @@ bool sim_host_take(struct sim_host *h, double now_s, uint32_t *id) {
         }
         *id = job->id;
         h->threads -= job->threads;
+        h->of_kind[job->kind] -= job->threads;
         memmove(&h->jobs[i], &h->jobs[i + 1], (--h->n - i) * sizeof(*h->jobs));
         if (*id != SIM_NOBODY) return true;
     }

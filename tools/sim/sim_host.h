@@ -3,7 +3,7 @@
  * clock, the second thread of a core. Times in seconds. Pure. Thread: one.
  *
  * A thread gets min(1, cores / threads) of a core. What it does there takes `beside` times as long
- * when all other cores are at work, and between once and that in proportion when some are. */
+ * when all other cores are at work on what that is of, and between once and that in proportion. */
 #ifndef BATON_TOOLS_SIM_HOST_H
 #define BATON_TOOLS_SIM_HOST_H
 
@@ -17,8 +17,8 @@ enum sim_work { SIM_PROMPT, SIM_STEP, SIM_HOP, SIM_WORKS };
 enum { SIM_CORES_MAX = 4096, SIM_NOBODY = 0 };
 
 struct sim_host_conf {
-    unsigned cores;           /* 1 to SIM_CORES_MAX */
-    double beside[SIM_WORKS]; /* at least 1 */
+    unsigned cores;                      /* 1 to SIM_CORES_MAX */
+    double beside[SIM_WORKS][SIM_WORKS]; /* [of one][beside the other], at least 1 */
 };
 
 struct sim_job {
@@ -32,7 +32,7 @@ struct sim_host {
     struct sim_host_conf conf;
     struct sim_job *jobs; /* [n], in the order in which they came */
     size_t n, cap;
-    unsigned threads; /* of all */
+    unsigned threads, of_kind[SIM_WORKS]; /* of all */
     double now_s;
 };
 

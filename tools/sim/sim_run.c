@@ -225,6 +225,7 @@ static void ended(struct sim *s, uint32_t r) {
     s->news = true;
     s->nodes[q->d].n_decodes--;
     s->nodes[q->d].booked -= blocks_of(a);
+    if (a->out > 1) load_hist_add(&s->out->mean_gaps, gap * 1e6);
     s->out->ended++;
     s->out->good += ttft <= s->c->first_token_s && gap <= s->c->token_s;
     s->out->end_s = s->now - START_S;

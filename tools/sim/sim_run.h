@@ -63,7 +63,8 @@ struct sim_result {
     uint64_t moves, shares; /* switches of a role, changes of a share */
     uint64_t tokens;
     double span_s, end_s; /* of the arrivals, of the last answer */
-    struct load_hist ttft, gaps;
+    struct load_hist ttft, gaps,
+        mean_gaps; /* mean_gaps: one for each answer of two tokens or more */
 };
 
 /* asks[0..n): in the order of their times. ERR_NO_MEMORY. */

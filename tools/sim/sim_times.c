@@ -13,8 +13,10 @@ static const struct row {
 #define AT(member) offsetof(struct sim_times, member)
     {"cores", AT(cores), 0, SIM_CORES_MAX, true},
     {"threads", AT(threads), 0, SIM_CORES_MAX, true},
-    {"besidePrompt", AT(beside_prompt), 1, 100, false},
-    {"besideStep", AT(beside_step), 1, 100, false},
+    {"promptBesidePrompt", AT(prompt_beside_prompt), 1, 100, false},
+    {"promptBesideStep", AT(prompt_beside_step), 1, 100, false},
+    {"stepBesidePrompt", AT(step_beside_prompt), 1, 100, false},
+    {"stepBesideStep", AT(step_beside_step), 1, 100, false},
     {"chunkTokens", AT(chunk_tokens), 0, 1 << 20, true},
     {"passPrompts", AT(pass_prompts), 0, 1 << 20, true},
     {"passTokens", AT(pass_tokens), 0, 1 << 20, true},
@@ -25,6 +27,8 @@ static const struct row {
     {"requestCpuSeconds", AT(request_cpu_s), 0, 60, false},
     {"promptTokenCpuSeconds", AT(prompt_token_cpu_s), 0, 1, false},
     {"tokenCpuSeconds", AT(token_cpu_s), 0, 1, false},
+    {"clientRequestCpuSeconds", AT(client_request_cpu_s), 0, 60, false},
+    {"clientTokenCpuSeconds", AT(client_token_cpu_s), 0, 1, false},
 #undef AT
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
@@ -35,7 +39,10 @@ static double *member(struct sim_times *t, const struct row *r) {
 
 enum err sim_times_parse(struct sim_times *out, const struct json_value *root, struct errbuf *eb) {
     struct json_value *o = NULL;
-    *out = (struct sim_times){.beside_prompt = 1, .beside_step = 1};
+    *out = (struct sim_times){.prompt_beside_prompt = 1,
+                              .prompt_beside_step = 1,
+                              .step_beside_prompt = 1,
+                              .step_beside_step = 1};
     const enum json_got there = json_get_obj(root, "times", &o);
     if (there == JSON_ABSENT || there == JSON_NULL) return ERR_OK;
     if (there != JSON_OK) return err_set(eb, ERR_INVALID, "times must be an object");
@@ -62,10 +69,11 @@ struct json_value *sim_times_format(const struct sim_times *t) {
 }
 
 struct sim_host_conf sim_times_host(const struct sim_times *t) {
-    return (struct sim_host_conf){.cores = (unsigned)t->cores,
-                                  .beside = {[SIM_PROMPT] = t->beside_prompt,
-                                             [SIM_STEP] = t->beside_step,
-                                             [SIM_HOP] = t->beside_step}};
+    return (struct sim_host_conf){
+        .cores = (unsigned)t->cores,
+        .beside = {[SIM_PROMPT] = {t->prompt_beside_prompt, t->prompt_beside_step, 1},
+                   [SIM_STEP] = {t->step_beside_prompt, t->step_beside_step, 1},
+                   [SIM_HOP] = {1, 1, 1}}};
 }
 
 /* ---- a pass */

@@ -16,9 +16,10 @@
 struct json_value;
 
 struct sim_times {
-    double cores;                      /* of a machine; 0: instances take nothing from each other */
-    double threads;                    /* of an instance */
-    double beside_prompt, beside_step; /* sim_host_conf.beside */
+    double cores;   /* of a machine; 0: instances take nothing from each other */
+    double threads; /* of an instance */
+    /* sim_host_conf.beside: of a prompt beside prompts, beside steps; of a step likewise. */
+    double prompt_beside_prompt, prompt_beside_step, step_beside_prompt, step_beside_step;
     /* Of an instance: tokens of one prompt in a pass, prompts, and tokens of all. chunk_tokens 0:
      * prompts are computed whole, one after the other. */
     double chunk_tokens, pass_prompts, pass_tokens;
@@ -31,6 +32,9 @@ struct sim_times {
     /* Processor time outside engines: of a request, of a token of its prompt, of one of its
      * answer. */
     double request_cpu_s, prompt_token_cpu_s, token_cpu_s;
+    /* The same of the one who asks, where that is on the machine too; in no run until it is added
+     * to them. */
+    double client_request_cpu_s, client_token_cpu_s;
 };
 
 /* root: an object with `times` in it, or without: all 0. ERR_INVALID: eb names the member. */

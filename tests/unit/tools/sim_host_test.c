@@ -16,7 +16,8 @@
 #include "tools/sim/sim_host.h"
 #include "tools/sim/sim_times.h"
 
-static const struct sim_host_conf two_cores = {.cores = 2, .beside = {1.5, 1.25, 1}};
+static const struct sim_host_conf two_cores = {
+    .cores = 2, .beside = {{1.1, 1.5, 1}, {1.25, 1.2, 1}, {1, 1, 1}}};
 
 static void add(struct sim_host *h, uint32_t id, enum sim_work kind, unsigned threads,
                 double seconds, double now) {
@@ -66,19 +67,24 @@ static void more_threads_than_cores_take_turns(void **state) {
     (void)state;
     sim_host_init(&h, &two_cores, 0);
     for (uint32_t i = 1; i <= 4; i++) add(&h, i, SIM_STEP, 1, 1, 0);
-    for (uint32_t i = 1; i <= 4; i++) ends(&h, i, 4 / 2 * 1.25);
+    for (uint32_t i = 1; i <= 4; i++) ends(&h, i, 4 / 2 * 1.2);
     /* One with two threads and one with one, on two cores: two thirds each. */
     add(&h, 5, SIM_STEP, 2, 1, 10);
     add(&h, 6, SIM_HOP, 1, 2, 10);
-    ends(&h, 5, 10 + 1.5 * 1.25);
-    ends(&h, 6, 10 + 1.5 * 1.25 + 2 - 1.25);
+    ends(&h, 5, 10 + 1.5);
+    ends(&h, 6, 10 + 1.5 + 2 - 1);
+    /* Of two beside one that prefills, each runs half of the time that is left beside it. */
+    add(&h, 7, SIM_PROMPT, 1, 1, 20);
+    add(&h, 8, SIM_STEP, 1, 9, 20);
+    add(&h, 9, SIM_PROMPT, 1, 9, 20);
+    ends(&h, 7, 20 + 1.5 * (1 + (0.5 + 0.1) / 2));
     sim_host_free(&h);
 }
 
 static void what_nobody_waits_for_takes_time_too(void **state) {
     struct sim_host h;
     (void)state;
-    sim_host_init(&h, &(struct sim_host_conf){1, {1, 1, 1}}, 0);
+    sim_host_init(&h, &(struct sim_host_conf){1, {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}}}, 0);
     add(&h, 1, SIM_STEP, 1, 1, 0);
     add(&h, SIM_NOBODY, SIM_HOP, 1, 0.25, 0);
     add(&h, SIM_NOBODY, SIM_HOP, 1, 0.25, 0);
@@ -98,8 +104,9 @@ static void no_time_is_lost_or_won(void **state) {
     enum { JOBS = 300 };
     (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
-        const struct sim_host_conf conf = {.cores = 1 + (unsigned)(seed % 5),
-                                           .beside = {1 + (double)(seed % 3) / 4, 1.5, 1}};
+        const struct sim_host_conf conf = {
+            .cores = 1 + (unsigned)(seed % 5),
+            .beside = {{1 + (double)(seed % 3) / 4, 1.5, 1}, {2, 1, 1}, {1, 1.2, 1}}};
         struct sim_host h;
         double came[JOBS + 1], takes[JOBS + 1], done_s = 0, busy_s = 0, now = 0, when;
         uint64_t lot = seed;
@@ -188,8 +195,8 @@ static enum err parse(struct sim_times *t, const char *text, struct errbuf *eb) 
 }
 
 static void times_that_were_written_are_read(void **state) {
-    const struct sim_times t = {2,    1,    1.5,  1.25, 256,  50,   8192,
-                                1e-4, 1e-5, 2e-3, 1e-6, 1e-3, 5e-7, 7e-5};
+    const struct sim_times t = {2,    1,    1.5,  1.25, 1.75, 1.125, 256,  50,   8192,
+                                1e-4, 1e-5, 2e-3, 1e-6, 1e-3, 5e-7,  7e-5, 2e-4, 3e-5};
     struct sim_times back;
     struct json_value *root = json_new_obj();
     (void)state;
@@ -199,7 +206,7 @@ static void times_that_were_written_are_read(void **state) {
     json_put(root);
     const struct sim_host_conf h = sim_times_host(&t);
     assert_int_equal(h.cores, 2);
-    assert_true(h.beside[SIM_PROMPT] == 1.5 && h.beside[SIM_STEP] == 1.25);
+    assert_true(h.beside[SIM_PROMPT][SIM_STEP] == 1.25 && h.beside[SIM_STEP][SIM_PROMPT] == 1.75);
 }
 
 static void wrong_times_are_named(void **state) {
@@ -210,7 +217,8 @@ static void wrong_times_are_named(void **state) {
         {"{\"times\":{\"cores\":-1}}", "times.cores must be a whole number in [0, 4096], got -1"},
         {"{\"times\":{\"cores\":2,\"threads\":1.5}}", "times.threads must be a whole number"},
         {"{\"times\":{\"cores\":2}}", "times.threads must be at least 1 where cores are, got 0"},
-        {"{\"times\":{\"besideStep\":0.5}}", "times.besideStep must be a number in [1, 100]"},
+        {"{\"times\":{\"stepBesideStep\":0.5}}",
+         "times.stepBesideStep must be a number in [1, 100]"},
         {"{\"times\":{\"stepSeconds\":\"1\"}}", "times.stepSeconds must be a number in [0, 60]"}};
     struct sim_times t;
     (void)state;
@@ -221,7 +229,8 @@ static void wrong_times_are_named(void **state) {
         assert_non_null(strstr(eb.text, wrong[i].says));
     }
     assert_int_equal(parse(&t, "{}", NULL), ERR_OK);
-    assert_true(t.cores == 0 && t.beside_prompt == 1 && t.beside_step == 1 && t.chunk_tokens == 0);
+    assert_true(t.cores == 0 && t.prompt_beside_step == 1 && t.step_beside_step == 1 &&
+                t.chunk_tokens == 0);
 }
 
 int main(void) {

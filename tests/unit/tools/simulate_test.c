@@ -44,6 +44,11 @@ static struct sim_conf conf(enum sim_mode mode, unsigned instances) {
     return c;
 }
 
+static void stand_alone(struct sim_times *t) {
+    t->prompt_beside_prompt = t->prompt_beside_step = 1;
+    t->step_beside_prompt = t->step_beside_step = 1;
+}
+
 /* n requests from begin_s on. */
 static void draw(size_t from, size_t n, double begin_s, double rate, uint32_t in, uint32_t out) {
     const struct load_shape shape = {.seed = 3,
@@ -101,7 +106,7 @@ static void what_lies_beside_an_engine_takes_its_time(void **state) {
     c.times.prompt_token_s = 1e-5;
     c.times.request_cpu_s = 0.004;
     const double prompt = 2 * (perf_prompt_s(&c.perf, 256) + 0.0015), ways = 0.02 + 512e-5;
-    asks[0] = (struct sim_ask){3, 512, 4, 0};
+    asks[0] = (struct sim_ask){.at_s = 3, .in = 512, .out = 4};
     run(&c, 1);
     assert_true(fabs(load_hist_mean(&result.ttft) / ((prompt + ways) * 1e6) - 1) < 0.011);
     const double step = perf_step_s(&c.perf, 1, 513) + 0.0015;
@@ -109,7 +114,7 @@ static void what_lies_beside_an_engine_takes_its_time(void **state) {
     /* On machines that have a core for that it is the same. */
     c.times.cores = 2;
     c.times.threads = 1;
-    c.times.beside_prompt = c.times.beside_step = 1;
+    stand_alone(&c.times);
     c.per_host = 1;
     const double alone = result.end_s;
     run(&c, 1);
@@ -128,7 +133,7 @@ static void prompts_share_passes(void **state) {
     struct sim_conf c = conf(SIM_FIXED, 2);
     (void)state;
     c.times.chunk_tokens = 256;
-    for (int i = 0; i < 3; i++) asks[i] = (struct sim_ask){1, 512, 1, (uint32_t)i};
+    for (int i = 0; i < 3; i++) asks[i] = (struct sim_ask){.at_s = 1, .in = 512, .out = 1};
     run(&c, 3);
     /* The first is alone in its first pass, as the others come while it is computed; its second
      * half goes with their first ones. */
@@ -143,7 +148,7 @@ static void instances_of_one_machine_share_its_cores(void **state) {
     double end[2], gap[2];
     (void)state;
     c.times.threads = 1;
-    c.times.beside_prompt = c.times.beside_step = 1;
+    stand_alone(&c.times);
     c.per_host = 4;
     draw(0, 200, 0, 100, 1024, 64);
     for (int i = 0; i < 2; i++) {
@@ -159,7 +164,7 @@ static void instances_of_one_machine_share_its_cores(void **state) {
     assert_true(end[1] > 1.2 * end[0] && end[1] < 2.01 * end[0]);
     assert_true(gap[1] > 1.2 * gap[0]);
     /* What runs at once slows each other. */
-    c.times.beside_prompt = 1.5;
+    c.times.prompt_beside_prompt = c.times.prompt_beside_step = 1.5;
     run(&c, 200);
     assert_true(result.end_s > 1.3 * end[1] && result.end_s < 1.51 * end[1]);
 }
