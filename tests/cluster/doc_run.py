@@ -1,5 +1,5 @@
 """Runs the `sh` blocks of a page of docs/ as its reader would: one after the other in one shell, in a folder that looks like that of the sources.
-Ports are the test's own; daemons end with the page. A block below `<!-- not run: reason -->` is left out. A `text` block right below a block
+Ports are the test's own; daemons end with the page. Lines of curl that test_docs.py runs are left out. A block below `<!-- not run: reason -->` is left out. A `text` block right below a block
 is what the reader should see: its lines must be among the block's output, in their order; numbers may be others, `...` is anything."""
 import contextlib
 import os
@@ -12,22 +12,25 @@ from harness import BUILD, ROOT, SLOW
 
 PAGE_S = 120 * SLOW
 PORT = re.compile(r"(?<![\w.])(?:[123]0[2-4][5-9]|[23]1[2-4]1|8000|8080)(?![\w.])")
+ASKED = ["../README.md", "api.md", "operations.md"]  # pages whose lines of curl test_docs.py runs:
+ASKS = re.compile(r"curl (-\w+ )*'?http")
 _claims = []
 
 
 class Block:
-    def __init__(self, line, text, why_not, seen):
-        self.line, self.text, self.why_not, self.seen = line, text, why_not, seen
+    def __init__(self, page, line, text, why_not, seen):
+        self.page, self.line, self.text, self.why_not, self.seen = page, line, text, why_not, seen
 
 
 def blocks(page):
-    """The sh blocks of docs/`page`."""
+    """The sh blocks of docs/`page`, without the lines that other tests run."""
     with open(os.path.join(ROOT, "docs", page)) as f:
         text = f.read()
     out = []
     pattern = r"(?:<!-- not run: (?P<why>[^\n]+) -->\n)?```sh\n(?P<code>.*?)```\n(?:\n```text\n(?P<seen>.*?)```\n)?"
     for m in re.finditer(pattern, text, re.S):
-        out.append(Block(text.count("\n", 0, m.start("code")) + 1, m["code"], m["why"], m["seen"]))
+        code = m["code"] if m["why"] or page not in ASKED else "".join(line + "\n" for line in m["code"].splitlines() if not ASKS.match(line))
+        out.append(Block(page, text.count("\n", 0, m.start("code")) + 1, code, m["why"], m["seen"]))
     assert len(out) == text.count("```sh\n"), page
     return out
 
@@ -56,11 +59,13 @@ def claim(n):
 
 
 class Reader:
-    """A shell in a folder of its own; ports: {port of the page: port of the test}."""
+    """A shell in a folder of its own; ports: {port of the page: port of the test}. Several pages are read one after the other. words: what stands
+    for the reader's own, {"MODEL": ..}. between: {number of blocks run so far: what the test does then, as shell}."""
 
-    def __init__(self, page, folder):
-        self.blocks, self.folder = blocks(page), folder
-        self.page = page
+    def __init__(self, pages, folder, words=None, between=None):
+        self.pages = [pages] if isinstance(pages, str) else pages
+        self.blocks, self.folder = [b for page in self.pages for b in blocks(page)], folder
+        self.words, self.between = words or {}, between or {}
         first = claim(72)
         self.ports = {8000: first + 40, 8080: first + 56}  # `baton serve` takes the next ones too
         self.free = list(range(first, first + 40))
@@ -85,11 +90,19 @@ class Reader:
 
     def script(self):
         """The blocks, and which one runs."""
-        lines = ["set -eu -o pipefail", "trap 'kill $(jobs -p) 2>/dev/null || true; wait || true' EXIT"]
+        lines = ["set -eu -o pipefail", "trap 'kill $(jobs -p) 2>/dev/null || true; wait || true' EXIT", "PATH=$PWD/build/bin:$PATH"]
+        done = 0
         for n, b in enumerate(self.blocks):
             if not b.why_not:
-                lines += [f"echo {n} >at", f"exec >out.{n} 2>&1", self.here(b.text)]
+                lines += [f"echo {n} >at", f"exec >out.{n} 2>&1", self.here(self.between.get(done, "")), self.said(b)]
+                done += 1
         return "\n".join(lines + ["echo all >at", ""])
+
+    def said(self, b):
+        text = self.here(b.text)
+        for word, own in self.words.items():
+            text = re.sub(rf"(?<![\w$]){re.escape(word)}(?!\w)", own, text)
+        return text
 
     def output(self, n):
         with open(os.path.join(self.folder, f"out.{n}"), errors="replace") as f:
@@ -102,7 +115,7 @@ class Reader:
         os.makedirs(run, mode=0o700)
         env = {k: v for k, v in os.environ.items() if not k.startswith("BATON_")}
         env.update(HOME=self.folder, XDG_RUNTIME_DIR=run, TERM="dumb")
-        if not any("baton serve" in b.text for b in self.blocks):
+        if not any("baton serve" in b.text for b in self.blocks if not b.why_not):
             env["BATON_MANAGE"] = self.here("http://127.0.0.1:1026")  # batonctl's default
         # All that the page starts is in one process group, which ends with the page, and with whoever runs this.
         guard = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", "sh", "-c", "trap 'kill -KILL 0' TERM; bash page.sh & wait $!"], cwd=self.folder, env=env,
@@ -121,11 +134,11 @@ class Reader:
             b = self.blocks[int(at)]
             logs = "".join(f"\n--- {n}\n" + open(os.path.join(self.folder, n), errors="replace").read()[-600:]
                            for n in sorted(os.listdir(self.folder)) if n.endswith(".log"))
-            raise AssertionError(f"docs/{self.page}:{b.line}: ended with {code}\n{self.here(b.text)}\n--- said\n{self.output(at)[-3000:]}{logs}")
+            raise AssertionError(f"docs/{b.page}:{b.line}: ended with {code}\n{self.said(b)}\n--- said\n{self.output(at)[-3000:]}{logs}")
         for n, b in enumerate(self.blocks):
             if b.seen and not b.why_not:
                 missing = not_seen(self.here(b.seen), self.output(n))
-                assert missing is None, f"docs/{self.page}:{b.line}: shows a line that did not come: {missing!r}\n--- said\n{self.output(n)[-3000:]}"
+                assert missing is None, f"docs/{b.page}:{b.line}: shows a line that did not come: {missing!r}\n--- said\n{self.output(n)[-3000:]}"
 
 
 def not_seen(shown, said):
