@@ -85,7 +85,8 @@ static struct fx {
     pthread_mutex_t lock;
     int n;            /* of addresses of "many"; -1: it is not found */
     bool hangs;       /* look-ups of it do not come back */
-    atomic_int calls; /* look-ups that came back */
+    atomic_int begun; /* look-ups */
+    atomic_int calls; /* those that came back */
     struct loop *loop;
     unsigned n_found;
     char last[INET_ADDRSTRLEN];
@@ -94,6 +95,7 @@ static struct fx {
 
 static int fake(const char *host, uint32_t *addresses, size_t max, char why[128]) {
     int n = 1;
+    atomic_fetch_add(&fx.begun, 1);
     while (true) {
         pthread_mutex_lock(&fx.lock);
         const bool hangs = fx.hangs;
@@ -176,15 +178,23 @@ static void rounds(void **state) {
 static void one_that_hangs(void **state) {
     (void)state;
     say(1, true);
+    const int begun = atomic_load(&fx.begun);
+    const uint64_t begin_end = clock_ms() + 30000;
     struct discover *d = begin("many");
-    for (int i = 0; i < 20; i++) turn(); /* the loop turns meanwhile */
-    discover_stop(&d);                   /* and does not wait for ever */
+    for (int i = 0; i < 20 || atomic_load(&fx.begun) == begun; i++) { /* the loop turns meanwhile */
+        assert_true(clock_ms() < begin_end);
+        turn();
+    }
+    discover_stop(&d); /* and does not wait for ever */
     loop_destroy(&fx.loop);
     fx.n_found = 0;
     const int calls = atomic_load(&fx.calls);
     say(1, false); /* now it comes back, to nobody */
     const uint64_t end = clock_ms() + 30000;
-    while (atomic_load(&fx.calls) == calls) assert_true(clock_ms() < end);
+    while (atomic_load(&fx.calls) == calls) {
+        assert_true(clock_ms() < end);
+        sched_yield();
+    }
     assert_int_equal(fx.n_found, 0);
 }
 
