@@ -68,7 +68,7 @@ include tests/build.mk
 
 # ---- what one types
 .PHONY: all daemons unit-bins deps deps-test deps-lint demo run test check-unit check-fuzz check-oracle check-cluster \
-        check-console check-long check-arm abuse chaos check-asan check-tsan lint format bench bench-forecast bench-peer install uninstall docs deb tarball check-reproducible clean
+        check-console check-long check-arm abuse chaos check-asan check-tsan lint format bench bench-forecast bench-peer bench-load install uninstall docs deb tarball check-reproducible clean
 .DEFAULT_GOAL := all
 PY := /usr/bin/python3
 
@@ -180,6 +180,13 @@ bench-peer:
 	@tools/deps.sh build test bench
 	@$(MAKE) -s -j$$(nproc) daemons $(BUILD)/tests/bench/bench_turns $(BUILD)/tests/bench/peer_clock.so $(BUILD)/tests/oracle/logits
 	@PEER="$(PEER)" BUILD="$(BUILD)" $(PY) tests/bench/peer.py $(PARTS)
+
+# Servers beside llama.cpp's under the same load, and the pictures of docs/performance.md: make bench-load PEER=PATH TRACE=FILE; may be ended and taken up
+bench-load:
+	@tools/deps.sh build test bench
+	@$(MAKE) -s -j$$(nproc) daemons
+	@PEER="$(PEER)" TRACE="$(TRACE)" BUILD="$(BUILD)" $(PY) tests/bench/peer_load.py
+	@$(PY) tests/bench/pictures.py $(BUILD)/peer-load.json $(BUILD)/pictures
 
 install: daemons
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/baton

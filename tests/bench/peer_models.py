@@ -4,6 +4,7 @@
 
 dense has TinyLlama-1.1B's shape. moe has the proportions of Qwen3-30B-A3B (hidden 2,048, 32 heads of 128, 4 of them with K and V, 128 experts
 768 wide of which 8 are chosen, a vocabulary of half a layer's bytes), with 8 of its 48 layers, as Mixtral is written in GGUF."""
+import json
 import math
 import os
 import sys
@@ -18,6 +19,8 @@ SHAPES = {
     "dense": dict(hidden=2048, inter=5632, layers=22, heads=32, kv_heads=4, dim=64, vocab=32000, experts=0, used=0),
     "moe": dict(hidden=2048, inter=768, layers=8, heads=32, kv_heads=4, dim=128, vocab=25600, experts=128, used=8),
 }
+SERVED = dict(hidden=1024, inter=2816, layers=12, heads=16, kv_heads=4, dim=64, experts=0, used=0)
+FABLE = os.path.join(HERE, "..", "..", "models", "fable")
 POOL_BLOCKS = 1 << 16  # different random blocks of a type; matrices take turns in them
 
 
@@ -113,6 +116,20 @@ def write(shape, mix, path):
         kind = type_of(name, mix, layer, s["layers"])
         files.append((name + ".weight", dims, kind, lambda name=name, dims=dims, kind=kind: source.data(name, dims, kind)))
     make_gguf.write_file(path, pairs_of(s), files)
+
+
+def write_served(mix, path):
+    """A model to be asked by text: the bundled model's tokenizer, and random weights of the shape SERVED."""
+    s, source = SERVED, Source()
+    with open(os.path.join(FABLE, "config.json")) as f:
+        config = json.load(f)
+    config.update(hidden_size=s["hidden"], intermediate_size=s["inter"], num_hidden_layers=s["layers"], num_attention_heads=s["heads"],
+                  num_key_value_heads=s["kv_heads"], head_dim=s["dim"], max_position_embeddings=4096)
+    files = []
+    for name, dims, layer in tensors_of({**s, "vocab": config["vocab_size"]}):
+        kind = type_of(name, mix, layer, s["layers"])
+        files.append((name + ".weight", dims, kind, lambda name=name, dims=dims, kind=kind: source.data(name, dims, kind)))
+    make_gguf.write_file(path, make_gguf.metadata(config, FABLE)[1], files)
 
 
 def step_bytes(shape, mix):

@@ -2,7 +2,9 @@
 without a llama.cpp it tells what is missing.
 Method: its shapes made small are written, loaded and run; paths that hold no peer are named."""
 import os
+import re
 import sys
+import xml.dom.minidom
 
 import numpy as np
 import perplexity
@@ -12,6 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "bench")]
 import peer_engines  # noqa: E402
 import peer_models  # noqa: E402
+import pictures  # noqa: E402
 
 SMALL = {"dense": dict(hidden=256, inter=512, layers=9, heads=4, kv_heads=2, dim=64, vocab=512, experts=0, used=0),
          "moe": dict(hidden=256, inter=256, layers=2, heads=4, kv_heads=2, dim=64, vocab=512, experts=8, used=2)}
@@ -70,3 +73,29 @@ def test_a_file_that_the_peer_refuses_is_told(tmp_path):
     (tmp_path / "llama-batched-bench").chmod(0o755)
     with pytest.raises(peer_engines.Refused, match="unknown type"):
         peer_engines.batched_bench(str(tmp_path), "m.gguf", 2, 8, 1, (1,))
+
+
+def hist(middle):
+    return {"n": 100, "mean_us": middle, "quantiles_us": {str(q): middle * (0.2 + 2 * q) for q in (0, 0.01, 0.1, 0.5, 0.9, 0.99, 1)}}
+
+
+def run(speed, failed=0):
+    names = [f"{k}_gap_{q}_ms" for k in ("calm", "beside") for q in ("p50", "p99")] + ["ttft_p90_ms", "token_p99_ms", "gap_p99_ms"]
+    return {"seconds": 8.0, "sent": 20, "ended": 20 - failed, "failed": failed, "good": 10, "output_tokens": 900, "ttft": hist(9e4 / speed), "gap": hist(9e3 / speed),
+            "figures": {**{n: 30 / speed for n in names}, "answers_s": speed}}
+
+
+def test_pictures_show_what_was_measured():
+    """Each is XML that asks for nothing; every target is drawn, and what failed is said."""
+    points = ["interference", "rate 1", "rate 2", "mix 16 192", "mix 512 64", "trace"]
+    data = {"about": {"ttft_goal_ms": 1000, "gap_goal_ms": 50}, "runs": {p: {"split": run(2), "whole": run(1), "llama.cpp": run(0.5, 3)} for p in points}}
+    drawn = pictures.draw(data)
+    assert set(drawn) == {f"{n}.svg" for n in ("interference", "rates", "goodput", "crossover", "trace")}
+    for name, text in drawn.items():
+        xml.dom.minidom.parseString(text)
+        assert "nan" not in text and "href" not in text and "<script" not in text and re.search(r"llama.cpp, two threads \(\d+ failed\)", text), name
+        assert all(re.search(f'class="f?{kind}"', text) for kind in "abc"), name
+    bars = [float(h) for h in re.findall(r'<rect class="fa" [^>]*width="[\d.]+" height="([\d.]+)"', drawn["interference.svg"])]
+    assert len(set(bars[:-1])) == 1 and len(bars) == 5  # equal values, equal bars; the last is of the key
+    del data["runs"]["trace"], data["runs"]["rate 1"]["llama.cpp"]
+    assert "trace.svg" not in pictures.draw(data)
