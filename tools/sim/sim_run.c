@@ -91,7 +91,7 @@ struct sim {
 
 /* ---- events, and what machines do meanwhile */
 static void at(struct sim *s, double when, enum what what, uint32_t of) {
-    if (!sim_events_add(&s->events, when, what, of)) s->failed = true;
+    if (!sim_events_add(&s->events, when, (int)what, of)) s->failed = true;
 }
 
 static void look_at_host(struct sim *s, unsigned h) {
