@@ -62,7 +62,7 @@ ORACLE_TEXT := chat_template
 ORACLE_GUIDE := guide_walk
 
 # ---- benchmarks: tests/bench/NAME.c, linked with every floor of the instance
-BENCH := bench_body bench_machine bench_forward bench_gap bench_lookup bench_sample bench_tokenizer bench_engine bench_guide bench_kv_parts bench_kv_link bench_relay bench_relay_tls bench_turns
+BENCH := bench_body bench_machine bench_forward bench_gap bench_lookup bench_sample bench_tokenizer bench_engine bench_fleet bench_guide bench_kv_parts bench_kv_link bench_relay bench_relay_tls bench_turns
 
 include tests/build.mk
 

@@ -528,10 +528,10 @@ static void on_tick(void *arg) {
         override_tick(co, in, now);
         drain_tick(co, in, now);
         stand_in_tick(co, in, now);
-        if (co->conf.controller_enabled) role_post_if_needed(co, in);
         if (in->dresult != NULL) dresult_in_tick(in->dresult, now);
         lora_sync_tick(in, now);
     }
+    if (co->conf.controller_enabled) role_post_all(co);
     /* While the cluster is coming up or changing, look more often than the published period: it
      * only costs small calls. */
     if (due)

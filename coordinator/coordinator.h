@@ -169,6 +169,7 @@ bool planner_can_spare(const struct coordinator *co, const struct inst *in);
 
 /* ---- role_post.c: posts the role, its peers, or a switch, when the instance has other ones */
 void role_post_if_needed(struct coordinator *co, struct inst *in);
+void role_post_all(struct coordinator *co); /* to every instance, if needed */
 
 /* ---- coord_routes.c */
 /* From a request to its handler, for every listener; valid as long as *co. */

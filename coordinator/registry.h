@@ -101,6 +101,9 @@ struct inst {
     bool look_again; /* another poll, as soon as this one is answered */
     enum inst_role posting_role;
     uint64_t posting_hash;
+    /* role_post.c: what its own part in role bodies is made of, in this tick; what the last body
+     * that was made for it was made of, 0: none was; and the hash of that body */
+    uint64_t node_ground, body_ground, body_hash;
 
     /* adapters it is being given (lora_sync.c); one that came anew gets no work before it has them,
      * one that serves goes on serving meanwhile */

@@ -38,6 +38,10 @@ static bool is_peer(const struct inst *in, enum inst_role role, const struct ins
     return p != in && p->facts.online && plan_is_peer(role, in->plan.place.group, &p->plan.place);
 }
 
+static bool may_be_alone(const struct inst *in, enum inst_role role) {
+    return in->facts.status.role != ROLE_NONE || role == ROLE_FLEX;
+}
+
 /* The body an instance should have for a role: itself, and every instance of the other role of its
  * group. NULL: no memory, or no peer yet. */
 static char *body_for(const struct coordinator *co, const struct inst *in, enum inst_role role,
@@ -52,10 +56,88 @@ static char *body_for(const struct coordinator *co, const struct inst *in, enum 
     /* One order, whoever came first: the same plan is the same body. */
     qsort(m.peers, m.n_peers, sizeof(*m.peers), by_id);
     /* A first role needs a peer; an instance that has one may stand alone for a while. */
-    const bool may_be_alone = in->facts.status.role != ROLE_NONE || role == ROLE_FLEX;
-    char *body = m.n_peers > 0 || may_be_alone ? role_msg_format(&m, 1) : NULL;
+    char *body = m.n_peers > 0 || may_be_alone(in, role) ? role_msg_format(&m, 1) : NULL;
     free(m.peers);
     return body;
+}
+
+/* ---- what a body is made of, without making it: with hundreds of instances hardly one has another
+ * body than in the tick before */
+
+static uint64_t mix(uint64_t h, const void *p, size_t n) {
+    const unsigned char *b = p;
+    for (size_t i = 0; i < n; i++) h = (h ^ b[i]) * 0x100000001b3u;
+    return h;
+}
+
+/* All of fill_node(). */
+static uint64_t ground_of_node(const struct inst *in) {
+    const struct node_conf *n = &in->node;
+    uint64_t h = mix(0xcbf29ce484222325u, n->ip, strlen(n->ip) + 1);
+    h = mix(h, &in->id, sizeof(in->id));
+    h = mix(h, &n->inter_comm_port, sizeof(n->inter_comm_port));
+    for (size_t i = 0; i < n->n_devices; i++) {
+        const struct role_device *d = &n->devices[i];
+        h = mix(h, d->device_id, strlen(d->device_id) + 1);
+        h = mix(h, d->device_logical_id, strlen(d->device_logical_id) + 1);
+        h = mix(h, d->device_ip, strlen(d->device_ip) + 1);
+        h = mix(h, d->rank_id, strlen(d->rank_id) + 1);
+    }
+    h = (h ^ h >> 32) * UINT64_C(0xD6E8FEB86659FD93);
+    return h ^ h >> 32;
+}
+
+/* Of the members of each group that may be somebody's peers, by role: a sum, since bodies have them
+ * in one order whoever came first. */
+struct role_grounds {
+    unsigned n_groups;
+    struct {
+        uint64_t sum;
+        size_t n;
+    } of[][2];
+};
+
+static bool counts(const struct inst *in) {
+    return in->facts.online && in->plan.place.role != ROLE_NONE;
+}
+
+static int column(enum inst_role role) {
+    return role == ROLE_PREFILL ? 0 : 1;
+}
+
+static struct role_grounds *grounds_make(struct coordinator *co) {
+    unsigned n = 0;
+    for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
+        if (in->plan.place.group > n) n = in->plan.place.group;
+    struct role_grounds *g = calloc(1, sizeof(*g) + (n + 1) * sizeof(g->of[0]));
+    if (g == NULL) return NULL;
+    g->n_groups = n + 1;
+    for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
+        in->node_ground = ground_of_node(in);
+        if (!counts(in)) continue;
+        g->of[in->plan.place.group][column(in->plan.place.role)].sum += in->node_ground;
+        g->of[in->plan.place.group][column(in->plan.place.role)].n++;
+    }
+    return g;
+}
+
+/* Of the body of body_for(), unless it forces. */
+static uint64_t ground_of(const struct role_grounds *g, const struct inst *in,
+                          enum inst_role role) {
+    const struct plan_place *at = &in->plan.place;
+    const enum inst_role peers =
+        (role == ROLE_FLEX ? at->role : role) == ROLE_PREFILL ? ROLE_DECODE : ROLE_PREFILL;
+    uint64_t of[6] = {(uint64_t)role, (uint64_t)may_be_alone(in, role), in->drain.ordered,
+                      role == ROLE_FLEX ? (uint64_t)stand_in_share(at) : 0};
+    if (at->group != 0 && at->group < g->n_groups) {
+        of[4] = g->of[at->group][column(peers)].sum;
+        of[5] = g->of[at->group][column(peers)].n;
+        if (counts(in) && at->role == peers) { /* nobody is his own */
+            of[4] -= in->node_ground;
+            of[5]--;
+        }
+    }
+    return mix(in->node_ground, of, sizeof(of)) | 1;
 }
 
 static void note_failure(struct inst *in, const char *text) {
@@ -153,7 +235,7 @@ static bool waits_for_peers(const struct coordinator *co, const struct inst *in,
     return false;
 }
 
-void role_post_if_needed(struct coordinator *co, struct inst *in) {
+static void post_if_needed(struct coordinator *co, struct inst *in, const struct role_grounds *g) {
     uint64_t now = clock_ms();
     if (in->plan.place.role == ROLE_NONE || !in->facts.online || !inst_answers(in) ||
         in->life.state == INST_LEAVING || in->role_call != NULL || now < in->next_post_ms ||
@@ -161,9 +243,15 @@ void role_post_if_needed(struct coordinator *co, struct inst *in) {
         return;
     bool switches = in->plan.place.next != ROLE_NONE && is_drained(in);
     enum inst_role role = switches ? in->plan.place.next : stand_in_word(in);
+    const uint64_t ground = g != NULL ? ground_of(g, in, role) : 0;
+    if (!switches && ground != 0 && ground == in->body_ground &&
+        in->body_hash == in->plan.posted_hash)
+        return; /* it has this body */
     char *body = body_for(co, in, role, false);
     if (body == NULL) return;
     in->posting_hash = role_msg_hash(body, strlen(body));
+    in->body_ground = ground;
+    in->body_hash = in->posting_hash;
     if (switches || in->posting_hash != in->plan.posted_hash) {
         in->next_post_ms = now + (uint64_t)co->conf.role_post_retry_ms;
         if (switches && in->plan.force) {
@@ -173,4 +261,14 @@ void role_post_if_needed(struct coordinator *co, struct inst *in) {
         if (body != NULL) post(co, in, role, body);
     }
     free(body);
+}
+
+void role_post_if_needed(struct coordinator *co, struct inst *in) {
+    post_if_needed(co, in, NULL);
+}
+
+void role_post_all(struct coordinator *co) {
+    struct role_grounds *g = grounds_make(co);
+    for (struct inst *in = co->reg.first; in != NULL; in = in->next) post_if_needed(co, in, g);
+    free(g);
 }

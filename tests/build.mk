@@ -147,7 +147,7 @@ bench-bins: $(BENCH_BINS)
 $(BUILD)/tests/bench/peer_clock.so: tests/bench/peer_clock.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -fPIC -shared -o $@ $<
-$(BUILD)/tests/bench/bench_relay $(BUILD)/tests/bench/bench_relay_tls: $(call obj,tests/bench/relay_parts)
+$(BUILD)/tests/bench/bench_fleet $(BUILD)/tests/bench/bench_relay $(BUILD)/tests/bench/bench_relay_tls: $(call obj,tests/bench/relay_parts)
 $(BUILD)/tests/bench/bench_relay: $(call obj,tests/bench/relay_clients)
 
 ORACLE_BINS := $(patsubst %,$(BUILD)/tests/oracle/%,$(ORACLE))

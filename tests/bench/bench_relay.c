@@ -119,7 +119,8 @@ static void through(struct relay_bench *b, const struct relay_daemon *d, unsigne
     printf("relay_%u_streams_flat_out_rate %.0f events/s_of_one_core %.0f events/s_here\n", streams,
            (double)n / cpu, (double)n / t);
     if (streams >= 1000) print_budget_cost(cpu_paced / (double)n_paced);
-    if (streams >= 1000) printf("relay_stream_memory %.1f KB\n", kb);
+    if (streams == 1000) printf("relay_stream_memory %.1f KB\n", kb);
+    if (streams > 1000) printf("relay_%u_streams_memory %.1f KB\n", streams, kb);
     fflush(stdout);
     clients_stop(&s);
 }

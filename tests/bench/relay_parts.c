@@ -466,37 +466,41 @@ static FILE *file_in(const char *dir, const char *name) {
     return f;
 }
 
-void relay_daemon_start(struct relay_daemon *d, struct relay_bench *b, const char *tls) {
+static void write_ranks(const char *dir, const struct relay_node *nodes, size_t n) {
+    FILE *f = file_in(dir, "ranks.json");
+    fprintf(f, "{\"version\":\"1.0\",\"status\":\"completed\",\"server_group_list\":[{\"group_id\":"
+               "\"2\",\"server_list\":[");
+    for (size_t i = 0; i < n; i++)
+        fprintf(f,
+                "%s{\"server_ip\":\"127.0.0.1\",\"predict_port\":\"%u\",\"mgmt_port\":\"%u\","
+                "\"metric_port\":\"%u\",\"inter_comm_port\":\"%u\",\"label\":%d,\"device\":[{"
+                "\"device_id\":\"0\",\"device_ip\":\"127.0.0.1\",\"rank_id\":\"0\"}]}",
+                i == 0 ? "" : ",", nodes[i].port, nodes[i].port, nodes[i].port, nodes[i].kv_port,
+                nodes[i].decodes ? 1 : 0);
+    fprintf(f, "]}]}");
+    fclose(f);
+}
+
+void relay_daemon_launch(struct relay_daemon *d, const struct relay_node *nodes, size_t n,
+                         const struct relay_settings *s) {
     char conf[128], bin[256];
     const char *build = getenv("BUILD");
     snprintf(d->dir, sizeof(d->dir), "/tmp/baton-bench-XXXXXX");
     require(mkdtemp(d->dir) != NULL, "no folder");
     d->port = free_port();
-    FILE *f = file_in(d->dir, "ranks.json");
-    fprintf(f, "{\"version\":\"1.0\",\"status\":\"completed\",\"server_group_list\":[{\"group_id\":"
-               "\"2\",\"server_list\":[");
-    for (int i = 0; i <= RELAY_DS; i++) {
-        const uint16_t port = inst_of(b, i)->port;
-        fprintf(f,
-                "%s{\"server_ip\":\"127.0.0.1\",\"predict_port\":\"%u\",\"mgmt_port\":\"%u\","
-                "\"metric_port\":\"%u\",\"inter_comm_port\":\"%d\",\"label\":%d,\"device\":[{"
-                "\"device_id\":\"0\",\"device_ip\":\"127.0.0.1\",\"rank_id\":\"0\"}]}",
-                i == 0 ? "" : ",", port, port, port, D_PORT - 1 + i, i == 0 ? 0 : 1);
-    }
-    fprintf(f, "]}]}");
-    fclose(f);
-    f = file_in(d->dir, "conf.json");
+    write_ranks(d->dir, nodes, n);
+    FILE *f = file_in(d->dir, "conf.json");
     fprintf(f,
             "{\"coordinator\":{%s"
             "\"request_limit\":{\"single_node_max_requests\":15000,\"max_requests\":%u},"
             "\"http_config\":{\"predict_port\":\"%u\",\"manage_port\":\"%u\","
             "\"status_port\":\"%u\",\"external_port\":\"%u\"},"
             "\"log_info\":{\"log_level\":\"ERROR\"}},"
-            "\"pd\":{\"limits\":{\"connections\":%u}},"
-            "\"controller\":{\"default_p_rate\":1,\"default_d_rate\":%d,"
+            "\"pd\":{%s\"limits\":{\"connections\":%u}},"
+            "\"controller\":{\"default_p_rate\":1,\"default_d_rate\":%u,"
             "\"global_rank_table_file_path\":\"%s/ranks.json\"}}",
-            tls, b->n_most, d->port, free_port(), free_port(), free_port(), b->n_most, RELAY_DS,
-            d->dir);
+            s->coordinator, s->requests, d->port, free_port(), free_port(), free_port(), s->pd,
+            s->requests, s->d_rate, d->dir);
     fclose(f);
     snprintf(conf, sizeof(conf), "%s/conf.json", d->dir);
     snprintf(bin, sizeof(bin), "%s/bin/coordinator", build != NULL ? build : "build");
@@ -510,13 +514,24 @@ void relay_daemon_start(struct relay_daemon *d, struct relay_bench *b, const cha
     require(clock_getcpuclockid(d->pid, &d->cpu) == 0, "the coordinator does not run");
 }
 
+void relay_daemon_start(struct relay_daemon *d, struct relay_bench *b, const char *tls) {
+    struct relay_node nodes[1 + RELAY_DS];
+    for (int i = 0; i <= RELAY_DS; i++)
+        nodes[i] = (struct relay_node){
+            .port = inst_of(b, i)->port, .kv_port = (uint16_t)(D_PORT - 1 + i), .decodes = i > 0};
+    relay_daemon_launch(
+        d, nodes, 1 + RELAY_DS,
+        &(struct relay_settings){
+            .coordinator = tls, .pd = "", .requests = b->n_most, .d_rate = RELAY_DS});
+}
+
 static bool is_left(struct relay_bench *b) {
     bool left = b->p.dresult == NULL;
     for (int i = 0; i < RELAY_DS; i++) left = left && b->d[i].dresult == NULL;
     return left;
 }
 
-void relay_daemon_stop(struct relay_daemon *d, struct relay_bench *b) {
+void relay_daemon_end(struct relay_daemon *d) {
     char path[128];
     kill(d->pid, SIGKILL);
     waitpid(d->pid, NULL, 0);
@@ -525,6 +540,10 @@ void relay_daemon_stop(struct relay_daemon *d, struct relay_bench *b) {
     snprintf(path, sizeof(path), "%s/conf.json", d->dir);
     unlink(path);
     rmdir(d->dir);
+}
+
+void relay_daemon_stop(struct relay_daemon *d, struct relay_bench *b) {
+    relay_daemon_end(d);
     relay_wait(b, is_left, "the coordinator's connections remain");
     for (int i = 0; i <= RELAY_DS; i++) {
         inst_of(b, i)->role = ROLE_NONE;

@@ -103,6 +103,18 @@ struct relay_daemon {
     char dir[64];
 };
 
+/* An instance of this process, on 127.0.0.1. */
+struct relay_node {
+    uint16_t port, kv_port;
+    bool decodes;
+};
+struct relay_settings {
+    const char *coordinator, *pd; /* more of these blocks, with a comma behind it; "": none */
+    unsigned requests, d_rate;
+};
+void relay_daemon_launch(struct relay_daemon *d, const struct relay_node *nodes, size_t n,
+                         const struct relay_settings *s);
+void relay_daemon_end(struct relay_daemon *d); /* and its files */
 /* tls: settings of coordinator.tls_config with a comma behind them; "": none. */
 void relay_daemon_start(struct relay_daemon *d, struct relay_bench *b, const char *tls);
 /* The instances have no role afterwards, as at the beginning. */

@@ -55,6 +55,8 @@ programs() {
     echo "$bin/bench_kv_parts"
     echo "$bin/bench_kv_link $link"
     echo "$bin/bench_relay"
+    echo "$bin/bench_relay --streams 20000 --h2 15000 --rate 100000"
+    echo "$bin/bench_fleet"
     echo "$bin/bench_relay_tls $relay"
     echo "$py tests/bench/start.py"
     echo "$py tests/bench/vectors.py"
