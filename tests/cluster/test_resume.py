@@ -71,8 +71,8 @@ PATHS = {
     "/v1/chat/completions": {**CHAT, "stream_options": {"include_usage": True}},
     "/v1/messages": CHAT,
     "/v1/responses": {"model": "fable", "input": "Tell me a story", "max_output_tokens": 40, "stream": True},
-    "/generate_stream": {"inputs": "Tell me a story", "parameters": {"max_new_tokens": 40}},
-    "/v2/models/fable/generate_stream": {"text_input": "Tell me a story", "parameters": {"max_new_tokens": 40}},
+    "/generate_stream": {"inputs": "Tell me a story", "parameters": {"max_new_tokens": 40, "do_sample": False}},
+    "/v2/models/fable/generate_stream": {"text_input": "Tell me a story", "parameters": {"max_new_tokens": 40, "do_sample": False}},
     "/api/v1/task/server-streaming-text-generation": {"model_id": "fable", "inputs": "Tell me a story", "parameters": {"max_new_tokens": 40}},
 }
 
