@@ -3,60 +3,31 @@
 
 #include <math.h>
 
-static const double BUSY_MIN = 0.5, BUSY_MAX = 0.9; /* how busy an instance may be */
-static const double PRESSURE = 0.7;                 /* below it nothing has to change */
-static const double SHARE_RELIEF = 0.1;             /* of the pressure that a share takes off */
-static const double PRESSURE_KEEP = 0.5;            /* above it a share stays */
-static const double BESIDE = 4.0 / 3; /* a prompt between steps takes so many times as long */
-/* Of n instances one more or less of a role is a part of 1 / n: few can seldom be divided as the
- * load is, and the more there are the better unsplit must be. By FIT_PARTS / n - FIT it may be
- * worse. */
-static const double FIT_PARTS = 2, FIT = 0.35;
-static const double UNSPLIT_PRESSURE =
-    0.4;                                 /* below it it is not given up, below half of it again */
-static const double UNSPLIT_KEEP = 0.15; /* worse than that by so much: it is split again */
-static const double RELIEF = 0.5;        /* of what one more of a role can take off its pressure */
-
-/* ---- arrivals */
-static double faded(const struct arrivals *a, uint64_t now_us) {
-    if (a->last_us == 0 || now_us <= a->last_us) return 1;
-    return exp(-(double)(now_us - a->last_us) * 1e-6 / a->window_s);
-}
-
-/* Seconds that a faded sum stands for. */
-static double span_s(const struct arrivals *a, uint64_t now_us) {
-    const double age = now_us > a->first_us ? (double)(now_us - a->first_us) * 1e-6 : 0;
-    const double span = a->window_s * (1 - exp(-age / a->window_s));
-    return span > 1 ? span : 1; /* what came in less is no rate yet */
-}
-
-void arrivals_add(struct arrivals *a, double n_prompts, double tokens, double sequences,
-                  double prompt_s, uint64_t now_us) {
-    const double keep = faded(a, now_us);
-    if (a->first_us == 0) a->first_us = now_us;
-    a->prompts = a->prompts * keep + n_prompts;
-    a->tokens = a->tokens * keep + tokens;
-    a->sequences = a->sequences * keep + sequences;
-    a->prompt_s = a->prompt_s * keep + prompt_s;
-    if (now_us > a->last_us) a->last_us = now_us;
-}
-
-double arrivals_per_s(const struct arrivals *a, uint64_t now_us) {
-    return a->prompts * faded(a, now_us) / span_s(a, now_us);
-}
+static const double BUSY_MAX = 0.9; /* how busy an instance may be, however evenly the load comes */
+static const double LATE = 0.1;     /* so many may miss a target */
+static const double LATE_SIGMA = 1.2816; /* of a normal distribution beyond which LATE lies */
+static const double WAIT_PART = 0.25; /* of the target, for a prompt that is longer (forecast.c) */
+static const double PRESSURE = 0.7;   /* below it nothing has to change */
+static const double SHARE_RELIEF = 0.1;   /* of the pressure that a share takes off */
+static const double PRESSURE_KEEP = 0.5;  /* above it a share stays */
+static const double BESIDE = 4.0 / 3;     /* a prompt between steps takes so many times as long */
+static const double STEP_BESIDE = 4;      /* and a step between parts of a prompt */
+static const double UNSPLIT_MARGIN = 0.1; /* one is clearly better than the other */
+static const double RELIEF = 0.5;         /* of what one more of a role can take off its pressure */
 
 /* ---- needs */
 static double at_most(double x, double max) {
     return x < max ? x : max;
 }
 
-/* How busy prefill instances may be: a prompt of t seconds that finds them busy u of the time waits
- * about t * u / (2 * (1 - u)) (one server, steady arrivals of equal work). */
-static double busy_for(double prompt_s, double target_s) {
-    const double may_wait = target_s - prompt_s;
-    if (may_wait <= 0) return BUSY_MIN;
-    const double u = 2 * may_wait / (prompt_s + 2 * may_wait);
-    return u < BUSY_MIN ? BUSY_MIN : at_most(u, BUSY_MAX);
+/* The fewest instances for a seconds of prompts in a second, which vary by a * uneven_s, so that
+ * no more than LATE of prompts of prompt_s wait longer than the target leaves them. */
+static double n_for_prompts(double a, double uneven_s, double prompt_s, double target_s) {
+    const double may_wait_s = fmax(target_s - prompt_s, WAIT_PART * target_s);
+    if (!(a > 0)) return 0;
+    /* 2 n (n - a) may_wait / (a uneven) = log(1 / LATE) */
+    const double c = a * uneven_s * log(1 / LATE) / (2 * may_wait_s);
+    return fmax((a + sqrt(a * a + 4 * c)) / 2, a / BUSY_MAX);
 }
 
 double role_batch_for(const struct perf_msg *perf, const struct role_targets *t, double context) {
@@ -72,27 +43,54 @@ double role_batch_for(const struct perf_msg *perf, const struct role_targets *t,
     return best;
 }
 
+/* What is seldom exceeded by a number of this mean, whose variance is the mean times uneven. */
+static double seldom_more(double mean, double uneven) {
+    return mean + LATE_SIGMA * sqrt(mean * uneven);
+}
+
 struct whole {
     const struct perf_msg *perf;
     struct role_targets t;
-    double context, prompt_s; /* of a mean one */
-    double arriving_s, tokens,
-        decoding; /* seconds of prompts, and tokens, in a second; sequences */
+    double context, prompt_s;          /* of a mean one */
+    double arriving_s, uneven_s;       /* seconds of prompts in a second, and their variance */
+    double tokens, new_tokens, uneven; /* in a second, of an answer; of the sequences */
+    double decoding;
 };
+
+/* Whether answers are in time on each of n with so much of its time for prompts, r: a sequence's
+ * gap is the step's over the part of the time that steps get while it runs. */
+static bool steps_do(const struct whole *w, double n, double r) {
+    double b = 1, step_s = perf_step_s(w->perf, 1, w->context);
+    if (w->tokens <= 0 && w->decoding <= 0) return true;
+    for (int i = 0; i < 12; i++) { /* so many decode as are needed at that step */
+        const double running = fmax(w->tokens * step_s / (1 - r), w->decoding) / n;
+        b = 1 + seldom_more(running, w->uneven);
+        if (b > w->t.slots) return false;
+        step_s = perf_step_s(w->perf, b, w->context);
+    }
+    const bool reachable = perf_step_s(w->perf, 1, w->context) <= w->t.token_s;
+    if (!reachable)
+        return seldom_more(fmax(w->tokens * step_s / (1 - r), w->decoding), w->uneven) <=
+               n * role_batch_for(w->perf, &w->t, w->context);
+    if (step_s > w->t.token_s) return false;
+    if (STEP_BESIDE * step_s <= w->t.token_s) return true;
+    /* the part of an answer's time that has a prompt beside it: mean, variance over that time */
+    const double part = at_most(BESIDE * r, 1), span_s = w->new_tokens * step_s / (1 - r);
+    const double single_s = w->prompt_s + w->uneven_s / n;
+    const double variance =
+        fmin(BESIDE * BESIDE * r * single_s / fmax(span_s, 1e-9), part * (1 - part));
+    const double may = STEP_BESIDE / (STEP_BESIDE - 1) * (1 - step_s / w->t.token_s);
+    return part + LATE_SIGMA * sqrt(variance) <= may;
+}
 
 /* Whether n unsplit instances would do. */
 static bool would_do(const struct whole *w, double n) {
     const double r = w->arriving_s / n; /* of the time of each */
-    if (BESIDE * r > busy_for(BESIDE * w->prompt_s, w->t.first_token_s)) return false;
-    struct role_targets t = w->t;
-    const double step_1_s = perf_step_s(w->perf, 1, w->context);
-    if (step_1_s <= w->t.token_s) { /* so short a step can be had */
-        t.token_s *= 1 - r;
-        if (step_1_s > t.token_s) return false;
-    }
-    const double b = role_batch_for(w->perf, &t, w->context);
-    const double running = w->tokens * perf_step_s(w->perf, b, w->context) / (1 - r);
-    return (running > w->decoding ? running : w->decoding) / b / BUSY_MAX <= n;
+    if (!(r < 1)) return false;
+    if (n < BESIDE *
+                n_for_prompts(w->arriving_s, w->uneven_s, BESIDE * w->prompt_s, w->t.first_token_s))
+        return false;
+    return steps_do(w, n, r);
 }
 
 /* The fewest that would do. */
@@ -108,29 +106,64 @@ static double n_whole(const struct whole *w) {
 }
 
 struct role_needs role_needs_part(const struct role_needs *all, double part) {
-    return (struct role_needs){all->p * part, all->d * part, all->whole * part};
+    struct role_needs out = *all;
+    out.p *= part;
+    out.d *= part;
+    out.whole *= part;
+    return out;
+}
+
+/* The step that is allowed beside so much for prompts is shorter by that; where the target cannot
+ * be had by anybody, the time counts alone. */
+static void shares_left(double left[ROLE_SHARES], const struct perf_msg *perf,
+                        const struct role_targets *t, double context, double batch) {
+    const double step_1_s = perf_step_s(perf, 1, context);
+    for (int i = 0; i < ROLE_SHARES; i++) {
+        const double part = 1 - (i + 1) / 10.0;
+        struct role_targets beside = *t;
+        beside.token_s *= part;
+        if (step_1_s > t->token_s)
+            left[i] = part;
+        else
+            left[i] = step_1_s > beside.token_s
+                          ? 0
+                          : fmin(role_batch_for(perf, &beside, context) / batch, 1);
+    }
 }
 
 void role_needs_of(struct role_needs *out, const struct role_load *l, const struct role_targets *t,
                    const struct perf_msg *perf, uint64_t now_us) {
     const struct arrivals *a = &l->arrivals;
-    const double keep = faded(a, now_us), span = span_s(a, now_us);
+    const struct arrivals_rate rate = arrivals_rate(a, now_us);
     const double mean_tokens = a->prompts > 0 ? a->tokens / a->prompts : 1;
     const double context = mean_tokens + l->new_tokens / 2;
     const double prompt_s = perf_prompt_s(perf, mean_tokens),
                  step_1_s = perf_step_s(perf, 1, context);
-    *out = (struct role_needs){0, 0, 0};
+    *out = (struct role_needs){0};
     if (prompt_s <= 0 || step_1_s <= 0) return;
     const double arriving_s =
-        a->prompt_s * keep / span + (l->waiting_prompt_s + l->backlog_prompt_s) / ROLE_HORIZON_S;
-    const double sequences = a->sequences * keep / span + l->waiting_sequences / ROLE_HORIZON_S;
+        rate.prompt_s + (l->waiting_prompt_s + l->backlog_prompt_s) / ROLE_HORIZON_S;
+    const double sequences = rate.sequences + l->waiting_sequences / ROLE_HORIZON_S;
     const double batch = role_batch_for(perf, t, context);
     const double running = sequences * l->new_tokens * perf_step_s(perf, batch, context);
-    out->p = arriving_s / busy_for(prompt_s, t->first_token_s);
-    out->d = (running > l->decoding ? running : l->decoding) / batch / BUSY_MAX;
-    const struct whole w = {
-        perf, *t, context, prompt_s, arriving_s, sequences * l->new_tokens, l->decoding};
+    const double uneven_s = fmax(arrivals_unevenness_s(a), prompt_s),
+                 uneven = arrivals_unevenness(a);
+    const double decoding =
+        arrivals_differs(l->decoding, running, running * uneven) ? l->decoding : 0;
+    out->p = n_for_prompts(arriving_s, uneven_s, prompt_s, t->first_token_s);
+    out->d = seldom_more(fmax(running, decoding), uneven) / batch;
+    const struct whole w = {.perf = perf,
+                            .t = *t,
+                            .context = context,
+                            .prompt_s = prompt_s,
+                            .arriving_s = arriving_s,
+                            .uneven_s = uneven_s,
+                            .tokens = sequences * l->new_tokens,
+                            .new_tokens = l->new_tokens,
+                            .uneven = uneven,
+                            .decoding = decoding};
     out->whole = n_whole(&w);
+    shares_left(out->left, perf, t, context, batch);
 }
 
 /* ---- what to do about it */
@@ -156,23 +189,24 @@ bool role_needs_unsplit(const struct role_needs *need, size_t n_p, size_t n_d, b
     double split = INFINITY;
     if (n_p == 0 || n_d == 0 || !(need->whole > 0)) return false;
     for (size_t k = 1; k < n; k++) split = fmin(split, pressure(need, k, n - k));
-    const double whole = need->whole / (double)n, now = pressure(need, n_p, n_d),
-                 fit = 1 + FIT_PARTS / (double)n - FIT;
-    if (!had) return now >= UNSPLIT_PRESSURE && whole <= split * fit;
-    return fmax(now, whole) >= UNSPLIT_PRESSURE / 2 && whole <= split * (fit + UNSPLIT_KEEP);
+    const double whole = need->whole / (double)n, now = pressure(need, n_p, n_d);
+    if (!had) return now >= PRESSURE && whole <= split * (1 - UNSPLIT_MARGIN);
+    return whole <= split * (1 + UNSPLIT_MARGIN);
 }
 
-/* Beside a that prefill and b that decode one does both: its part of prefill at which both sides
- * are under the same pressure, in tens of percent, and that pressure. 0: one role alone is as good.
- */
+/* Beside a that prefill and b that decode one does both: its part of prefill at which the worse
+ * side is under the least pressure, in tens of percent, and that pressure. 0: none is possible. */
 static int share_beside(const struct role_needs *need, double a, double b, double *pressed) {
-    const double x = (need->p * (b + 1) - need->d * a) / (need->p + need->d);
-    const int percent = 10 * (int)lround(x * 10);
-    if (percent < 10 || percent > 90) return 0;
-    const double part = percent / 100.0;
-    const double p = need->p / (a + part), d = need->d / (b + 1 - part);
-    *pressed = p > d ? p : d;
-    return percent;
+    int best = 0;
+    for (int i = 0; i < ROLE_SHARES; i++) {
+        const int percent = 10 * (i + 1);
+        const double p = need->p / (a + percent / 100.0), d = need->d / (b + need->left[i]);
+        const double now = p > d ? p : d;
+        if (!(now < *pressed)) continue;
+        *pressed = now;
+        best = percent;
+    }
+    return best;
 }
 
 struct role_share role_needs_share(const struct role_needs *need, size_t n_p, size_t n_d,

@@ -1,37 +1,28 @@
 /* role_needs: how many prefill and decode instances a load needs, by what instances have measured
- * (proto/perf_msg.h). Pure.
+ * (proto/perf_msg.h) and by how unevenly the load comes (arrivals.h): so many that nine of ten
+ * requests are within both targets. Pure.
  *
- * Prompts need (seconds of prefill that arrive in a second + those that wait, over ROLE_HORIZON_S)
- * / u instances, where u is how busy a prefill instance may be so that a mean prompt waits no
- * longer than the target for the first token leaves it. Answers need (sequences that arrive and
- * wait, times their tokens, times the seconds of a step) / b, where b is the largest batch whose
- * step is within the target for a token; or what decodes now / b, when that is more.
+ * Prompts: seconds of prefill that arrive in a second + those that wait, over ROLE_HORIZON_S: a.
+ * n instances have n - a to spare, and where the work of a second has the variance v, a prompt
+ * waits longer than w for exp(-2 n w (n - a) / v) of the time (a queue under heavy load). Answers:
+ * the sequences that decode at a time, m, as they arrive and wait, times their tokens, times the
+ * seconds of a step; or what decodes now, when that is more. Nine of ten times there are no more
+ * than m + 1.28 sqrt(v) with v their variance, which is m times that of a second's arrivals over
+ * their mean; an instance has b of them, the largest batch whose step is within the target.
  *
- * Unsplit, an instance that is busy with prompts r of the time has 1 - r of it for steps: the
- * target for a token is (1 - r) times as long there, and a prompt takes longer by what steps take
- * between its parts. So many are needed that both hold. */
+ * Unsplit, an instance that is busy with prompts r of the time has 1 - r of it for steps, and while
+ * there are prompts a step takes four times as long: an answer is slow that has too many beside
+ * it. So many instances are needed that both targets hold. */
 #ifndef BATON_COORDINATOR_ROLE_NEEDS_H
 #define BATON_COORDINATOR_ROLE_NEEDS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "coordinator/arrivals.h"
 #include "proto/perf_msg.h"
 
 enum { ROLE_HORIZON_S = 10 }; /* in so many seconds what waits should be done */
-
-/* What arrived in the last seconds; old arrivals fade with window_s. */
-struct arrivals {
-    double window_s;
-    double prompts, tokens, sequences, prompt_s; /* faded sums */
-    uint64_t first_us, last_us;                  /* of one clock; 0: none yet */
-};
-/* A request of n_prompts prompts of so many tokens together, and of what is drawn from them. */
-void arrivals_add(struct arrivals *a, double n_prompts, double tokens, double sequences,
-                  double prompt_s, uint64_t now_us);
-
-/* Requests a second, lately. */
-double arrivals_per_s(const struct arrivals *a, uint64_t now_us);
 
 struct role_load {
     struct arrivals arrivals;
@@ -49,9 +40,12 @@ struct role_targets {
 double role_batch_for(const struct perf_msg *perf, const struct role_targets *t, double context);
 
 /* All 0: nothing is known. whole: instances that would do if each computed prompts and decoded, one
- * instance for each request. */
+ * instance for each request. left: what part of a decode instance one is that gives 10, 20 .. 90
+ * percent of its time to prompts: what is left allows but so long a step, and so many sequences. */
+enum { ROLE_SHARES = 9 };
 struct role_needs {
     double p, d, whole;
+    double left[ROLE_SHARES];
 };
 /* A part of them. */
 struct role_needs role_needs_part(const struct role_needs *all, double part);
@@ -64,8 +58,8 @@ void role_needs_of(struct role_needs *out, const struct role_load *l, const stru
 int role_needs_lean(const struct role_needs *need, size_t n_p, size_t n_d);
 
 /* Whether a group of so many should not be split: under pressure, where the best ratio would leave
- * it clearly more pressed. had: it is not split now: it stays so until a ratio is as good, or the
- * load is low. */
+ * it clearly more pressed. had: it is not split now, and stays so until a ratio is clearly better.
+ */
 bool role_needs_unsplit(const struct role_needs *need, size_t n_p, size_t n_d, bool had);
 
 /* What one instance that does both takes off: of_p: one of the n_p, else of the n_d. */

@@ -53,7 +53,7 @@ static const struct cli_option rows[] = {
     {0},
 };
 
-enum { FOLLOW = 1, FIXED = 2, STANDARD = 4, ORACLE = 8, BOUND = 16, ALL = 31 };
+enum { FOLLOW = 1, FIXED = 2, STANDARD = 4, ORACLE = 8, BOUND = 16, ALL = 15 };
 
 struct options {
     const char *abilities;

@@ -200,7 +200,7 @@ static void follows_the_load(void **state) {
     pairs(2, 2, -1);
     after(w.conf.settle_ms);
     w.conf.cool_ms = 5000;
-    w.conf.needs = (struct role_needs){6, 0.25, 0};
+    w.conf.needs = needs_are(6, 0.25, 0);
     preview();
     assert_int_equal(v.n_changes, 1);
     says(v.changes[0].why, "the load needs 6.00 prefill and 0.25 decode instances");

@@ -241,10 +241,10 @@ static void random_needs(void) {
     w.conf.cool_ms = rnd(2) * 5000;
     w.conf.flex = rnd(2) == 0;
     w.conf.unsplit = rnd(2) == 0;
-    w.conf.needs = (struct role_needs){0, 0, 0};
+    w.conf.needs = needs_are(0, 0, 0);
     if (rnd(2) == 0)
-        w.conf.needs = (struct role_needs){(double)rnd(60) * 0.5, (double)rnd(60) * 0.5,
-                                           (double)rnd(90) * 0.5};
+        w.conf.needs =
+            needs_are((double)rnd(60) * 0.5, (double)rnd(60) * 0.5, (double)rnd(90) * 0.5);
 }
 
 static void event(void) {

@@ -365,7 +365,7 @@ static void roles_follow_the_load(void **state) {
     for (int i = 0; i < 4; i++) add(-1);
     settle();
     assert_int_equal(count(ROLE_PREFILL), 2);
-    w.conf.needs = (struct role_needs){3, 0.2, 0};
+    w.conf.needs = needs_are(3, 0.2, 0);
     for (unsigned i = 0; i < 4; i++) w.nodes[i].tasks = 10 - i;
     uint32_t id = 0;
     unsigned least = 100;
@@ -381,7 +381,7 @@ static void roles_follow_the_load(void **state) {
     make();
     assert_int_equal(n_switching(), 1); /* one at a time */
     end_switches();
-    w.conf.needs = (struct role_needs){0.2, 9, 0};
+    w.conf.needs = needs_are(0.2, 9, 0);
     make();
     assert_int_equal(n_switching(), 0); /* it is warm still */
     for (size_t want = 2; want >= 1; want--) {
@@ -405,16 +405,16 @@ static void roles_that_stay(void **state) {
     add(LABEL_DECODE_STATIC);
     add(LABEL_DECODE_STATIC);
     settle();
-    w.conf.needs = (struct role_needs){9, 0.1, 0};
+    w.conf.needs = needs_are(9, 0.1, 0);
     make();
     assert_int_equal(n_switching(), 0);
     begin(23);
     for (int i = 0; i < 6; i++) add(-1);
     settle();
-    w.conf.needs = (struct role_needs){30, 30, 0};
+    w.conf.needs = needs_are(30, 30, 0);
     make();
     assert_int_equal(n_switching(), 0);
-    w.conf.needs = (struct role_needs){30, 3, 0};
+    w.conf.needs = needs_are(30, 3, 0);
     w.conf.decides = false; /* roles come from elsewhere */
     make();
     assert_int_equal(n_switching(), 0);
@@ -427,7 +427,7 @@ static void every_group_follows(void **state) {
     for (int i = 0; i < 24; i++) add(-1);
     settle();
     assert_int_equal(n_groups(), 2);
-    w.conf.needs = (struct role_needs){20, 4, 0};
+    w.conf.needs = needs_are(20, 4, 0);
     for (int i = 0; i < 12; i++) {
         make();
         assert_true(n_switching() <= 2);
@@ -457,7 +457,7 @@ static void a_group_is_not_split(void **state) {
     settle();
     w.conf.unsplit = true;
     w.conf.cool_ms = 5000;
-    w.conf.needs = (struct role_needs){1.5, 1.5, 3.2};
+    w.conf.needs = needs_are(1.5, 1.5, 2.6);
     make();
     assert_int_equal(n_unsplit(), 4);
     assert_int_equal(count(ROLE_PREFILL), 2);
@@ -465,7 +465,7 @@ static void a_group_is_not_split(void **state) {
         assert_int_equal(w.nodes[i].place.share,
                          w.nodes[i].place.role == ROLE_PREFILL ? PLAN_UNSPLIT + 1 : PLAN_UNSPLIT);
     note_shares(w.now_ms);
-    w.conf.needs = (struct role_needs){2.9, 0.2, 5.5}; /* three that prefill are better by far */
+    w.conf.needs = needs_are(2.9, 0.2, 5.5); /* three that prefill are better by far */
     make();
     assert_int_equal(n_unsplit(), 4); /* but nothing changes twice in so short a time */
     assert_int_equal(n_switching(), 0);
@@ -481,11 +481,11 @@ static void a_group_is_not_split(void **state) {
     end_switches();
     note_shares(0);
     after(6000);
-    w.conf.needs = (struct role_needs){1.5, 1.5, 3.2};
+    w.conf.needs = needs_are(1.5, 1.5, 2.6);
     make();
     assert_int_equal(n_unsplit(), 4);
     after(6000);
-    w.conf.needs = (struct role_needs){0.1, 0.1, 0.3};
+    w.conf.needs = needs_are(0.1, 0.1, 0.3);
     make();
     assert_int_equal(n_unsplit(), 0);
 }
@@ -497,7 +497,7 @@ static void a_group_stays_split(void **state) {
     begin(26);
     for (int i = 0; i < 4; i++) add(-1);
     settle();
-    w.conf.needs = (struct role_needs){1.5, 1.5, 1};
+    w.conf.needs = needs_are(1.5, 1.5, 1);
     make();
     assert_int_equal(n_unsplit(), 0);
     w.conf.unsplit = true;
@@ -516,7 +516,7 @@ static void a_group_stays_split(void **state) {
     add(LABEL_DECODE_STATIC);
     settle();
     w.conf.unsplit = true;
-    w.conf.needs = (struct role_needs){1.5, 1.5, 1};
+    w.conf.needs = needs_are(1.5, 1.5, 1);
     make();
     assert_int_equal(n_unsplit(), 0);
 }
@@ -542,7 +542,7 @@ static void nobody_is_split(void **state) {
         for (size_t k = 0; k < w.plan.n; k++)
             assert_false(
                 plan_is_peer(w.nodes[k].place.role, w.nodes[k].place.group, &w.nodes[i].place));
-    w.conf.needs = (struct role_needs){2.9, 0.2, 5.5};
+    w.conf.needs = needs_are(2.9, 0.2, 5.5);
     after(60000);
     make();
     assert_int_equal(n_unsplit(), 40);

@@ -14,6 +14,19 @@
 
 static const struct role_targets targets = {.first_token_s = 1, .token_s = 0.05, .slots = 64};
 
+/* Needs of instances that do both without a loss: half of a decode instance is half of one. */
+static inline struct role_needs needs_are(double p, double d, double whole) {
+    struct role_needs out = {.p = p, .d = d, .whole = whole};
+    for (int i = 0; i < ROLE_SHARES; i++) out.left[i] = 1 - (i + 1) / 10.0;
+    return out;
+}
+
+static struct role_needs kept;
+static const struct role_needs *ptr(struct role_needs need) {
+    kept = need;
+    return &kept;
+}
+
 static void assert_about(double a, double b) {
     if (!(fabs(a - b) <= 0.05 * b)) fail_msg("%g is not about %g", a, b);
 }
@@ -48,8 +61,9 @@ static void nothing_is_known(void **state) {
     assert_true(need.p == 0 && need.d == 0);
 }
 
-/* Ten prompts of 200 ms a second keep two instances busy; these may be busy 0.89 of the time, as
- * 0.8 s are left to wait. Their answers of 100 tokens run 40 at once, at 50 ms a step. */
+/* Ten prompts of 200 ms a second, so 2 seconds a second, of variance 0.2 over their mean: nine of
+ * ten wait no longer than the 0.8 s that the target leaves them on n with exp(-2 n 0.8 (n - 2) /
+ * 0.4) = 0.1. Their answers of 100 tokens run 50 at a time, at 50 ms a step and 40 an instance. */
 static void a_steady_load(void **state) {
     struct role_load l = {.arrivals = {.window_s = 5}, .new_tokens = 100};
     struct perf_msg m = machine();
@@ -58,15 +72,16 @@ static void a_steady_load(void **state) {
     (void)state;
     come(&l, 10, 60, 200, &now);
     role_needs_of(&need, &l, &targets, &m, now);
-    assert_about(need.p, 2 / (2 * 0.8 / (0.2 + 2 * 0.8)));
-    assert_about(need.d, 10 * 100 * 0.05 / 40 / 0.9);
+    assert_about(need.p, 2.255);
+    assert_about(need.d, (50 + 1.2816 * sqrt(50)) / 40);
     now += 60000000; /* it ends */
     role_needs_of(&need, &l, &targets, &m, now);
     assert_true(need.p < 0.01 && need.d < 0.01);
 }
 
-/* The same load unsplit, by hand: of so many instances each prompts 2 / n of the time, has
- * 1 - 2 / n of 50 ms for a step, so (50 (1 - 2 / n) - 10) sequences at 1000 tokens a second. */
+/* The same load unsplit, by hand: n instances each have prompts 2 / n of the time. So many decode
+ * on each as the step for so many needs, which must be short enough, and no more of an answer's
+ * time may have a prompt beside it than makes its mean gap 50 ms. */
 static void unsplit(void **state) {
     struct role_load l = {.arrivals = {.window_s = 5}, .new_tokens = 100};
     struct perf_msg m = machine();
@@ -76,9 +91,16 @@ static void unsplit(void **state) {
     (void)state;
     come(&l, 10, 60, 200, &now);
     role_needs_of(&need, &l, &targets, &m, now);
-    for (; n < 10; n += 0.001) {
-        const double step = 0.05 * (1 - 2 / n), batch = floor(step * 1e3 - 10);
-        if (batch >= 1 && 1000 * (0.010 + 0.001 * batch) / (1 - 2 / n) / batch / 0.9 <= n) break;
+    for (; n < 20; n += 0.001) {
+        const double r = 2 / n, part = r * 4 / 3;
+        double step = 0.01;
+        for (int i = 0; i < 100; i++) {
+            const double runs = 1000 * step / (1 - r) / n;
+            step = 0.010 + 0.001 * (1 + runs + 1.2816 * sqrt(runs));
+        }
+        const double runs_s = 100 * step / (1 - r),
+                     variance = fmin(16 / 9.0 * r * (0.2 + 0.2 / n) / runs_s, part * (1 - part));
+        if (step <= 0.05 && part + 1.2816 * sqrt(variance) <= 4 / 3.0 * (1 - step / 0.05)) break;
     }
     assert_about(need.whole, n);
     assert_true(need.whole > need.p + need.d); /* in small steps there are fewer rows */
@@ -86,9 +108,71 @@ static void unsplit(void **state) {
     l.new_tokens = 1;
     role_needs_of(&need, &l, &targets, &m, now);
     assert_true(need.whole > need.p && need.whole < 1.5 * need.p + 0.1);
-    now += 600000000;
+    now += 3600000000;
     role_needs_of(&need, &l, &targets, &m, now);
     assert_true(need.whole < 0.01);
+}
+
+/* Crowds need more than the same load that comes evenly, of all three. */
+static void crowds_need_more(void **state) {
+    struct role_load even = {.arrivals = {.window_s = 5}, .new_tokens = 100}, crowds = even;
+    struct perf_msg m = machine();
+    struct role_needs a, b;
+    uint64_t now = 1000000, then = 1000000;
+    (void)state;
+    come(&even, 4, 240, 200, &now);
+    for (int i = 0; i < 12; i++) { /* 80 in four of twenty seconds */
+        come(&crowds, 20, 4, 200, &then);
+        then += 16000000;
+    }
+    role_needs_of(&a, &even, &targets, &m, now);
+    role_needs_of(&b, &crowds, &targets, &m, then);
+    print_message("needs %.2f %.2f %.2f, in crowds %.2f %.2f %.2f\n", a.p, a.d, a.whole, b.p, b.d,
+                  b.whole);
+    assert_true(b.p > 1.5 * a.p && b.d > 1.2 * a.d && b.whole > 1.2 * a.whole);
+    /* and are no reason to forget it between them, as a load that came evenly and ended is */
+    assert_true(b.p > 1);
+    role_needs_of(&a, &even, &targets, &m, now + 16000000);
+    assert_true(a.p < 0.2 * b.p / 4);
+}
+
+/* Chance is not followed: of few requests the last seconds say little. */
+static void chance_is_not_followed(void **state) {
+    struct role_load l = {.arrivals = {.window_s = 5}, .new_tokens = 100};
+    struct perf_msg m = machine();
+    struct role_needs need, few;
+    uint64_t now = 1000000;
+    (void)state;
+    srand(5);
+    for (int i = 0; i < 200; i++) {
+        const double wait = -log((rand() + 1.0) / (RAND_MAX + 1.0));
+        now += (uint64_t)(wait * 1e6);
+        arrivals_add(&l.arrivals, 1, 200, 1, 0.2, now);
+    }
+    role_needs_of(&need, &l, &targets, &m, now);
+    role_needs_of(&few, &l, &targets, &m, now + 2000000);
+    assert_about(few.p, need.p);
+    come(&l, 10, 10, 200, &now); /* ten times as many are no chance */
+    role_needs_of(&few, &l, &targets, &m, now);
+    assert_true(few.p > 4 * need.p);
+}
+
+/* What a share leaves of a decode instance: 60 percent of 50 ms are steps of 30, 20 sequences
+ * of 40.
+ */
+static void a_share_leaves_short_steps(void **state) {
+    struct role_load l = {.arrivals = {.window_s = 5}, .new_tokens = 100};
+    struct perf_msg m = machine();
+    struct role_needs need;
+    uint64_t now = 1000000;
+    (void)state;
+    come(&l, 10, 60, 200, &now);
+    role_needs_of(&need, &l, &targets, &m, now);
+    assert_true(fabs(need.left[3] - 20.0 / 39) < 0.03);
+    for (int i = 1; i < ROLE_SHARES; i++) assert_true(need.left[i] <= need.left[i - 1]);
+    assert_true(need.left[8] == 0); /* 5 ms are no step */
+    const struct role_needs part = role_needs_part(&need, 0.25);
+    assert_true(part.left[3] == need.left[3] && part.p == need.p / 4);
 }
 
 static void splits_and_not(void **state) {
@@ -97,24 +181,25 @@ static void splits_and_not(void **state) {
         size_t n_p, n_d;
         bool had, unsplit;
     } cases[] = {
-        {1.5, 1.5, 3.1, 2, 2, false, true},  {1.5, 1.5, 0, 2, 2, true, false},
-        {0.7, 0.7, 1.5, 2, 2, false, false}, {0.7, 0.7, 1.5, 2, 2, true, true}, /* little to do */
-        {0.3, 0.3, 0.7, 2, 2, true, false},  {2.9, 0.2, 5.5, 2, 2, true, false},
-        {2.9, 0.2, 5.5, 2, 2, false, false}, {1.5, 1.5, 3.1, 0, 4, true, false},
-        {6, 6, 12.5, 8, 8, false, false},    {6, 6, 9, 8, 8, false, true}, /* by far better */
+        {1.5, 1.5, 2.6, 2, 2, false, true},  {1.5, 1.5, 2.8, 2, 2, false, false},
+        {1.5, 1.5, 2.8, 2, 2, true, true},   {1.5, 1.5, 3.4, 2, 2, true, false},
+        {1.5, 1.5, 0, 2, 2, true, false},    {0.6, 0.6, 1, 2, 2, false, false}, /* no pressure */
+        {0.6, 0.6, 1, 2, 2, true, true},     {2.9, 0.2, 5.5, 2, 2, true, false},
+        {2.9, 0.2, 5.5, 2, 2, false, false}, {1.5, 1.5, 2.6, 0, 4, true, false},
+        {6, 6, 12.5, 8, 8, false, false},    {6, 6, 9, 8, 8, false, true},
         {NAN, NAN, NAN, 2, 2, false, false},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        const struct role_needs need = {cases[i].p, cases[i].d, cases[i].whole};
+        const struct role_needs need = needs_are(cases[i].p, cases[i].d, cases[i].whole);
         if (role_needs_unsplit(&need, cases[i].n_p, cases[i].n_d, cases[i].had) != cases[i].unsplit)
             fail_msg("case %zu", i);
     }
     /* Whoever is not split would not be at once again, nor the other way. */
     srand(9);
     for (int round = 0; round < 20000; round++) {
-        const struct role_needs need = {rand() % 1000 * 0.01, rand() % 1000 * 0.01,
-                                        rand() % 2000 * 0.01};
+        const struct role_needs need =
+            needs_are(rand() % 1000 * 0.01, rand() % 1000 * 0.01, rand() % 2000 * 0.01);
         const size_t n_p = 1 + (size_t)rand() % 8, n_d = 1 + (size_t)rand() % 8;
         if (role_needs_unsplit(&need, n_p, n_d, false))
             assert_true(role_needs_unsplit(&need, n_p, n_d, true));
@@ -132,7 +217,7 @@ static void what_waits_counts(void **state) {
     l = (struct role_load){.arrivals = {.window_s = 5}, .decoding = 80, .new_tokens = 100};
     role_needs_of(&need, &l, &targets, &m, 1);
     assert_true(need.p == 0);
-    assert_about(need.d, 80 / 40.0 / 0.9);
+    assert_about(need.d, (80 + 1.2816 * sqrt(80)) / 40);
 }
 
 /* A target that no batch meets: the batch of the highest rate, which is the largest here. */
@@ -146,8 +231,9 @@ static void out_of_reach(void **state) {
     t.first_token_s = 0.001;
     l.backlog_prompt_s = 10;
     role_needs_of(&need, &l, &t, &m, 1);
-    assert_about(need.d, 64 / 64.0 / 0.9);
-    assert_about(need.p, 1 / 0.5);
+    assert_about(need.d, (64 + 1.2816 * 8) / 64);
+    /* a quarter of the target may be waited for: 2 n (n - 1) 0.00025 = 0.001 log 10 */
+    assert_about(need.p, 2.703);
 }
 
 static void leans(void **state) {
@@ -164,7 +250,7 @@ static void leans(void **state) {
     };
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        const struct role_needs need = {cases[i].p, cases[i].d, 0};
+        const struct role_needs need = needs_are(cases[i].p, cases[i].d, 0);
         const int lean = role_needs_lean(&need, cases[i].n_p, cases[i].n_d);
         if (lean != cases[i].lean) fail_msg("case %zu: %d", i, lean);
     }
@@ -175,7 +261,7 @@ static void moves_end(void **state) {
     (void)state;
     srand(7);
     for (int round = 0; round < 20000; round++) {
-        const struct role_needs need = {rand() % 1000 * 0.02, rand() % 1000 * 0.02, 0};
+        const struct role_needs need = needs_are(rand() % 1000 * 0.02, rand() % 1000 * 0.02, 0);
         size_t n = 2 + (size_t)(rand() % 30), n_p = 1 + (size_t)rand() % (n - 1);
         int first = 0, lean;
         for (size_t moves = 0; (lean = role_needs_lean(&need, n_p, n - n_p)) != 0; moves++) {
@@ -191,22 +277,27 @@ static void moves_end(void **state) {
 static void one_that_does_both(void **state) {
     (void)state;
     /* 1P1D, nearly all of it prompts: the decode instance helps with four fifths of its time */
-    struct role_share s = role_needs_share(&(struct role_needs){1.8, 0.2, 0}, 1, 1, false);
+    struct role_share s = role_needs_share(ptr(needs_are(1.8, 0.2, 0)), 1, 1, false);
     assert_true(!s.of_p && s.percent == 80);
     /* and mirrored the prefill instance keeps a fifth of its own */
-    s = role_needs_share(&(struct role_needs){0.2, 1.8, 0}, 1, 1, false);
+    s = role_needs_share(ptr(needs_are(0.2, 1.8, 0)), 1, 1, false);
     assert_true(s.of_p && s.percent == 20);
     /* as it should be already */
-    assert_int_equal(role_needs_share(&(struct role_needs){1, 1, 0}, 1, 1, false).percent, 0);
-    assert_int_equal(role_needs_share(&(struct role_needs){3, 3, 0}, 2, 2, false).percent, 0);
+    assert_int_equal(role_needs_share(ptr(needs_are(1, 1, 0)), 1, 1, false).percent, 0);
+    assert_int_equal(role_needs_share(ptr(needs_are(3, 3, 0)), 2, 2, false).percent, 0);
     /* little to do: none begins, one that is there stays a while */
-    assert_int_equal(role_needs_share(&(struct role_needs){0.6, 0.1, 0}, 1, 1, false).percent, 0);
-    assert_true(role_needs_share(&(struct role_needs){0.6, 0.1, 0}, 1, 1, true).percent > 0);
-    assert_int_equal(role_needs_share(&(struct role_needs){0.4, 0.1, 0}, 1, 1, true).percent, 0);
-    /* a whole instance more is rule 5's affair */
-    assert_int_equal(role_needs_share(&(struct role_needs){9, 0.1, 0}, 1, 3, false).percent, 0);
-    assert_int_equal(role_needs_share(&(struct role_needs){0, 0, 0}, 1, 1, true).percent, 0);
-    assert_int_equal(role_needs_share(&(struct role_needs){2, 2, 0}, 0, 2, false).percent, 0);
+    assert_int_equal(role_needs_share(ptr(needs_are(0.6, 0.1, 0)), 1, 1, false).percent, 0);
+    assert_true(role_needs_share(ptr(needs_are(0.6, 0.1, 0)), 1, 1, true).percent > 0);
+    assert_int_equal(role_needs_share(ptr(needs_are(0.4, 0.1, 0)), 1, 1, true).percent, 0);
+    /* a whole instance more is rule 5's affair; until it comes there is as much as can be given */
+    assert_int_equal(role_needs_share(ptr(needs_are(9, 0.1, 0)), 1, 3, false).percent, 90);
+    /* one whose steps would be too long decodes nothing, and that is counted */
+    struct role_needs need = needs_are(1.8, 0.4, 0);
+    for (int i = 4; i < ROLE_SHARES; i++) need.left[i] = 0;
+    s = role_needs_share(&need, 1, 1, false);
+    assert_true(!s.of_p && s.percent == 40);
+    assert_int_equal(role_needs_share(ptr(needs_are(0, 0, 0)), 1, 1, true).percent, 0);
+    assert_int_equal(role_needs_share(ptr(needs_are(2, 2, 0)), 0, 2, false).percent, 0);
 }
 
 /* With a share neither side is under more pressure than the worse one was without. */
@@ -216,7 +307,7 @@ static void shares_relieve(void **state) {
         for (int n_d = 1; n_d <= 8; n_d++)
             for (int a = 0; a < 40; a++)
                 for (int b = 0; b < 40; b++) {
-                    const struct role_needs need = {a * 0.25, b * 0.25, 0};
+                    const struct role_needs need = needs_are(a * 0.25, b * 0.25, 0);
                     const struct role_share s =
                         role_needs_share(&need, (size_t)n_p, (size_t)n_d, false);
                     if (s.percent == 0) continue;
@@ -236,6 +327,9 @@ int main(void) {
         cmocka_unit_test(shares_relieve),
         cmocka_unit_test(a_steady_load),
         cmocka_unit_test(unsplit),
+        cmocka_unit_test(crowds_need_more),
+        cmocka_unit_test(chance_is_not_followed),
+        cmocka_unit_test(a_share_leaves_short_steps),
         cmocka_unit_test(splits_and_not),
         cmocka_unit_test(what_waits_counts),
         cmocka_unit_test(out_of_reach),
