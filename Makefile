@@ -28,7 +28,7 @@ REPLAY   := tools/replay_record tools/replay_run tools/replay_compare tools/repl
 LOAD     := tools/load/load_hist tools/load/load_source tools/load/load_text tools/load/load_sse tools/load/load_answer tools/load/load_run tools/load/load_report tools/load/load_html
 # what simulate is made of, and batonctl for advise; below it the load, and the coordinator's planner and router
 SIM_OF   := tools/load/load_source tools/load/load_hist coordinator/forecast coordinator/plan coordinator/digs coordinator/arrivals coordinator/role_needs coordinator/schedule coordinator/route
-SIM      := tools/sim/sim_abilities tools/sim/sim_times tools/sim/sim_host tools/sim/sim_events tools/sim/sim_asks tools/sim/sim_run tools/sim/sim_oracle tools/sim/sim_report
+SIM      := tools/sim/sim_abilities tools/sim/sim_times tools/sim/sim_host tools/sim/sim_events tools/sim/sim_asks tools/sim/sim_run tools/sim/sim_cache tools/sim/sim_oracle tools/sim/sim_report
 
 # ---- unit tests: tests/unit/<path>_test.c, linked with its own floor and the floors below
 TESTS_PROTO    := proto/traceparent proto/grpc proto/json_skim proto/transcript proto/api proto/err proto/json proto/json_tree proto/wire proto/crc32c proto/infer_fields proto/infer_msg proto/kv_frame proto/kv_fit proto/dresult proto/role_msg proto/perf_msg proto/prefix_msg proto/status_msg proto/tenant proto/cause
@@ -43,7 +43,7 @@ TESTS_ENDPOINT := common/endpoint/answer common/endpoint/harmony common/endpoint
 TESTS_INSTANCE := common/instance/kv_seal common/instance/kv_sealed common/instance/kv_transfer common/instance/kv_no_memory common/instance/kv_fetch common/instance/kv_hostile common/instance/bus common/instance/kv_link common/instance/inst_conf common/instance/role_fsm common/instance/req_meter common/instance/text_pool common/instance/dresult_out common/instance/role_ctl common/instance/req_read
 TESTS_ROLES    := prefill/pd_head
 TESTS_FAKES    := common/instance/worker common/instance/req_seq common/instance/kv_lends common/instance/mixed_role prefill/prefill_fetch prefill/prefill_role decode/decode_role decode/decode_choices decode/decode_replay
-TESTS_COORD    := coordinator/journal coordinator/history coordinator/abilities coordinator/role_needs coordinator/digs coordinator/alarms coordinator/alarm_watch coordinator/alarm_send coordinator/otlp coordinator/plan coordinator/plan_preview coordinator/plan_random coordinator/store coordinator/process_file coordinator/cluster_files coordinator/etcd coordinator/mem_guard coordinator/rate_meter coordinator/fair coordinator/targets coordinator/tenants coordinator/breaker coordinator/schedule coordinator/route coordinator/forecast coordinator/prefix_keys coordinator/prefix_book coordinator/affinity coordinator/body_look coordinator/coord_conf coordinator/prom_merge coordinator/rank_table coordinator/discover coordinator/ledger coordinator/inst_fsm coordinator/registry coordinator/controller coordinator/dresult_in coordinator/drain coordinator/override coordinator/role_post coordinator/stand_in coordinator/lora_sync coordinator/mgmt_msg coordinator/refresh_msg coordinator/refresh coordinator/mgmt_api coordinator/relay coordinator/relay_client coordinator/relay_queue coordinator/relay_fair coordinator/relay_breaker coordinator/relay_fsm coordinator/relay_replay coordinator/relay_stats coordinator/relay_out coordinator/recorder tools/replay tools/load tools/sim_asks tools/simulate tools/sim_host
+TESTS_COORD    := coordinator/journal coordinator/history coordinator/abilities coordinator/role_needs coordinator/digs coordinator/alarms coordinator/alarm_watch coordinator/alarm_send coordinator/otlp coordinator/plan coordinator/plan_preview coordinator/plan_random coordinator/store coordinator/process_file coordinator/cluster_files coordinator/etcd coordinator/mem_guard coordinator/rate_meter coordinator/fair coordinator/targets coordinator/tenants coordinator/breaker coordinator/schedule coordinator/route coordinator/forecast coordinator/prefix_keys coordinator/prefix_book coordinator/affinity coordinator/body_look coordinator/coord_conf coordinator/prom_merge coordinator/rank_table coordinator/discover coordinator/ledger coordinator/inst_fsm coordinator/registry coordinator/controller coordinator/dresult_in coordinator/drain coordinator/override coordinator/role_post coordinator/stand_in coordinator/lora_sync coordinator/mgmt_msg coordinator/refresh_msg coordinator/refresh coordinator/mgmt_api coordinator/relay coordinator/relay_client coordinator/relay_queue coordinator/relay_fair coordinator/relay_breaker coordinator/relay_fsm coordinator/relay_replay coordinator/relay_stats coordinator/relay_out coordinator/recorder tools/replay tools/load tools/sim_asks tools/sim_cache tools/simulate tools/sim_host
 
 # ---- fuzz targets: tests/fuzz/fuzz_NAME.c with tests/fuzz/corpus/NAME/, linked with a set of floors
 FUZZ_PROTO    := traceparent json transcript infer_msg kv_frame dresult dresult_resume role_msg status_msg prefix_msg
@@ -68,7 +68,7 @@ include tests/build.mk
 
 # ---- what one types
 .PHONY: all daemons unit-bins deps deps-test deps-lint demo run test check-unit check-fuzz check-oracle check-cluster \
-        check-console check-long check-arm abuse chaos check-asan check-tsan lint format bench bench-forecast bench-peer bench-load install uninstall docs deb tarball check-reproducible clean
+        check-console check-long check-arm abuse chaos check-asan check-tsan lint format bench bench-forecast bench-peer bench-simulate bench-load install uninstall docs deb tarball check-reproducible clean
 .DEFAULT_GOAL := all
 PY := /usr/bin/python3
 
@@ -187,6 +187,11 @@ bench-load:
 	@$(MAKE) -s -j$$(nproc) daemons
 	@PEER="$(PEER)" TRACE="$(TRACE)" BUILD="$(BUILD)" $(PY) tests/bench/peer_load.py
 	@$(PY) tests/bench/pictures.py $(BUILD)/peer-load.json $(BUILD)/pictures
+
+# What the planner decides beside an oracle, over traces that lie in TRACES (docs/simulate.md): make bench-simulate TRACES=PATH [SIMULATE_ARGS="--instances 4,16"]
+bench-simulate:
+	@$(MAKE) -s -j$$(nproc) $(BUILD)/bin/simulate
+	@TRACES="$(TRACES)" BUILD="$(BUILD)" $(PY) tests/bench/simulate.py $(SIMULATE_ARGS)
 
 install: daemons
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/baton

@@ -4,6 +4,7 @@
 #include <math.h>
 
 static const double WINDOWS_MIN = 4; /* fewer say nothing of how they differ */
+static const double MISSED = 8; /* where so many are missed (crowds), there is a load no more */
 
 static double faded(const struct arrivals *a, uint64_t now_us) {
     if (a->last_us == 0 || now_us <= a->last_us) return 1;
@@ -77,19 +78,21 @@ bool arrivals_differs(double x, double mean, double variance) {
     return fabs(x - mean) > 2 * sqrt(variance);
 }
 
-/* lately: what came in span seconds; unevenly as said. */
+/* lately: what came in span seconds; unevenly as said. Since the last one there was silence. */
 static double rate_of(const struct arrivals *a, double lately, double span, double sum,
-                      double uneven) {
+                      double uneven, double silence_s) {
     if (a->windows < WINDOWS_MIN) return lately / span;
     const double mean = sum / a->windows / a->window_s;
+    if (mean * silence_s > MISSED * uneven) return lately / span;
     return arrivals_differs(lately, mean * span, mean * span * uneven) ? lately / span : mean;
 }
 
 struct arrivals_rate arrivals_rate(const struct arrivals *a, uint64_t now_us) {
     const double keep = faded(a, now_us), span = span_of(a, now_us);
+    const double silence_s = now_us > a->last_us ? (double)(now_us - a->last_us) * 1e-6 : 0;
     struct arrivals all = *a;
     if (a->first_us != 0) end_windows(&all, now_us);
     return (struct arrivals_rate){
-        rate_of(&all, a->prompt_s * keep, span, all.sum_s, arrivals_unevenness_s(a)),
-        rate_of(&all, a->sequences * keep, span, all.sum_n, arrivals_unevenness(a))};
+        rate_of(&all, a->prompt_s * keep, span, all.sum_s, arrivals_unevenness_s(a), silence_s),
+        rate_of(&all, a->sequences * keep, span, all.sum_n, arrivals_unevenness(a), silence_s)};
 }

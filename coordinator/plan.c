@@ -431,11 +431,14 @@ static void repair_groups(struct work *w) {
 }
 
 /* ---- rule 5 */
-static bool is_cool(const struct work *w, unsigned group) {
+/* Nobody has switched just now; or nobody to the role that is to give one (part): more of the same
+ * is no change of mind. part 2: any. */
+static bool is_cool(const struct work *w, unsigned group, int part) {
     for (size_t i = 0; i < w->n; i++) {
         const struct plan_node *v = &w->nodes[i];
         if (v->place.group == group && v->switched_ms != 0 &&
-            w->now_ms - v->switched_ms < w->conf->cool_ms)
+            w->now_ms - v->switched_ms < w->conf->cool_ms &&
+            (part == 2 || v->place.role == role_of(part)))
             return false;
     }
     return true;
@@ -458,7 +461,7 @@ static bool is_at_rest(const struct work *w, unsigned group) {
             w->now_ms - v->shared_ms < w->conf->cool_ms)
             return false;
     }
-    return is_cool(w, group);
+    return is_cool(w, group, 2);
 }
 
 /* Before rule 5, which has nothing to say of a group that is not split. */
@@ -495,14 +498,12 @@ static void follow_load(struct work *w) {
     for (unsigned g = 1; g < w->n_groups; g++) n_all += n_working(&w->groups[g]);
     for (unsigned g = 1; g < w->n_groups; g++) {
         const size_t n_p = w->groups[g].part[0].n_able, n_d = w->groups[g].part[1].n_able;
-        if (w->groups[g].switching || w->groups[g].unsplit || n_p == 0 || n_d == 0 ||
-            !is_cool(w, g))
-            continue;
+        if (w->groups[g].switching || w->groups[g].unsplit || n_p == 0 || n_d == 0) continue;
         const struct role_needs need =
             role_needs_part(all, (double)n_working(&w->groups[g]) / (double)n_all);
         const int lean = daily ? lean_daily(w, n_p, n_d) : role_needs_lean(&need, n_p, n_d);
-        if (lean == 0) continue;
         const int part = lean > 0 ? 0 : 1;
+        if (lean == 0 || !is_cool(w, g, 1 - part)) continue;
         struct plan_node *v = least_busy(w, g, 1 - part, true);
         if (v == NULL || v->roleless) continue;
         begin_switch(w, v, part);

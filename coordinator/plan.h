@@ -62,7 +62,7 @@ struct plan_conf {
     struct digs_abilities digs; /* of an instance; p 0: rule 5 follows needs instead */
     bool flex;                  /* one of a group may do both, with a share */
     bool unsplit;               /* all of a group may do both */
-    uint64_t cool_ms;           /* after a switch, so long the load switches nobody in its group */
+    uint64_t cool_ms; /* after a switch, so long the load switches nobody back in its group */
 };
 
 struct plan {

@@ -137,6 +137,7 @@ $(BUILD)/tests/unit/tools/load_test $(BUILD)/tests/fuzz/replay_load_trace $(BUIL
 # what simulate is made of
 $(BUILD)/tests/unit/tools/simulate_test: $(call obj,$(SIM) tools/load/load_source tools/load/load_hist)
 $(BUILD)/tests/unit/tools/sim_asks_test: $(call obj,$(SIM) tools/load/load_source tools/load/load_hist)
+$(BUILD)/tests/unit/tools/sim_cache_test: $(call obj,$(SIM) tools/load/load_source tools/load/load_hist)
 $(BUILD)/tests/unit/tools/sim_host_test: $(call obj,tools/sim/sim_host tools/sim/sim_times)
 $(BUILD)/tests/fuzz/replay_sim_abilities $(BUILD)/tests/fuzz/libfuzzer_sim_abilities: $(call obj,tools/sim/sim_abilities tools/sim/sim_times)
 

@@ -7,6 +7,7 @@
 #include "common/base/cli.h"
 #include "tools/sim/sim_abilities.h"
 #include "tools/sim/sim_asks.h"
+#include "tools/sim/sim_cache.h"
 #include "tools/sim/sim_oracle.h"
 #include "tools/sim/sim_report.h"
 
@@ -30,6 +31,10 @@ static const struct cli_option rows[] = {
      "bytes a second from one instance to another; default: hand-overs take "
      "no time"},
     {"--kv-token", NULL, "N", "bytes of KV of a token; default 0"},
+    {"--cache", NULL, "N",
+     "tokens of prompts whose KV an instance keeps, where a trace names them (hash_ids); default "
+     "0"},
+    {"--blind", NULL, NULL, "the router does not know what is kept where"},
     {"--switch", NULL, "S", "seconds that a switch takes once an instance is drained; default 0.2"},
     {"--window", NULL, "S", "the planner looks back about S seconds; default 5"},
     {"--cool", NULL, "S", "after a switch a group rests for S seconds; default 5"},
@@ -59,7 +64,7 @@ struct options {
     const char *abilities;
     unsigned modes;
     double instances, per_machine, slots, requests, seed, oracle_window_s, ttft_ms, gap_ms, overlay,
-        load;
+        load, cache_tokens;
     struct sim_asks_conf asks;
     struct sim_conf sim;
 };
@@ -153,6 +158,7 @@ static bool take_value(struct options *o, const char *flag, const char *v) {
                    {"--link", 1, 1e15, false, &o->sim.link_bytes_per_s},
                    {"--kv-token", 0, 1e9, true, &o->sim.kv_token_bytes},
                    {"--reject-factor", 0, 1000, false, &o->sim.reject_factor},
+                   {"--cache", 0, 1e9, true, &o->cache_tokens},
                    {"--switch", 0, 1e6, false, &o->sim.switch_s},
                    {"--window", 1, 3600, false, &o->sim.window_s},
                    {"--cool", 0, 604800, false, &o->sim.cool_s},
@@ -218,6 +224,7 @@ static int take_options(struct options *o, int argc, char **argv) {
         if (row->arg == NULL) {
             if (value != NULL) return fail("no value is taken by ", row->flag);
             o->sim.flex |= strcmp(row->flag, "--flex") == 0;
+            o->sim.blind |= strcmp(row->flag, "--blind") == 0;
             o->sim.unsplit |= strcmp(row->flag, "--unsplit") == 0;
             continue;
         }
@@ -252,6 +259,9 @@ static int simulate(struct options *o) {
         fprintf(stderr, "simulate: %s\n", eb.text);
         return 2;
     }
+    if (all.n > 0 && all.a[0].block_tokens > 0)
+        o->sim.cache_blocks =
+            (uint32_t)fmin(o->cache_tokens / all.a[0].block_tokens, SIM_CACHE_BLOCKS_MAX);
     if (o->load > 0) sim_asks_scale(&all, &o->sim, o->load);
     const struct sim_ask *asks = all.a;
     const size_t n = all.n;

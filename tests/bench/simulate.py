@@ -64,12 +64,19 @@ def run(case, paths, args):
     _, trace, kind, goals, load, reject, n, seed = case
     name, scale = TRACES[trace]
     first, token = GOALS[goals]
-    line = [BIN, paths[kind], "-n", str(n), "--trace", os.path.join(args.traces, name), "--length-scale", str(scale), "--overlay", str(max(1, n // 4)),
-            "--load", str(load), "--requests", str(min(max(args.least, args.each * n), args.most)), "--seed", str(seed), "--reject-factor", str(reject),
-            "--ttft-goal", str(first * 2048 / KINDS[kind] * 1000), "--gap-goal", str(token), "--flex", "--unsplit"] + args.extra.split()
-    text = subprocess.run(line, check=True, capture_output=True, text=True).stdout
-    good = {}
-    for row in text.splitlines()[2:]:
+    copies = max(1, n // 4) * (4 if kind == "fast" else 1)
+    line = [BIN, paths[kind], "-n", str(n), "--trace", os.path.join(args.traces, name), "--length-scale", str(scale), "--overlay", str(copies),
+            "--load", str(load), "--seed", str(seed), "--reject-factor", str(reject), "--ttft-goal", str(first * 2048 / KINDS[kind] * 1000),
+            "--gap-goal", str(token), "--flex", "--unsplit"] + args.extra.split()
+
+    def simulate(requests, *more):
+        text = subprocess.run(line + ["--requests", str(requests), *more], check=True, capture_output=True, text=True).stdout
+        return text.splitlines()
+    # how many come in a second is known when they are scaled
+    head = simulate(400 * copies, "--mode", "fixed")[0].split()
+    rows = simulate(int(min(max(float(head[2]) / float(head[5]) * args.seconds, 400), args.most)))
+    good = {"fixed": 0.0, "standard": 0.0}
+    for row in rows[2:]:
         words = row.replace("fixed 1:1", "fixed").split()
         good[words[0]] = float(words[2])
     return good
@@ -82,9 +89,8 @@ def main():
     p.add_argument("--seeds", default="1,2,3")
     p.add_argument("--traces", default=os.environ.get("TRACES", "."))
     p.add_argument("--jobs", type=int, default=1)
-    p.add_argument("--least", type=int, default=2000, help="requests of a case, at least")
-    p.add_argument("--most", type=int, default=30000)
-    p.add_argument("--each", type=int, default=100, help="requests of an instance")
+    p.add_argument("--seconds", type=int, default=300, help="about so long a run")
+    p.add_argument("--most", type=int, default=60000, help="requests of a case")
     p.add_argument("--only", default="", help="cases whose line has this text")
     p.add_argument("--extra", default="", help="more options of simulate")
     args = p.parse_args()

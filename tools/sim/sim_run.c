@@ -7,6 +7,7 @@
 #include "coordinator/plan.h"
 #include "coordinator/route.h"
 #include "coordinator/schedule.h"
+#include "tools/sim/sim_cache.h"
 #include "tools/sim/sim_events.h"
 
 enum { NONE = UINT32_MAX, PLAN_EVERY_S = 1, TAIL_S = 3600, MEAN_OF = 32, NEW_TOKENS_GUESS = 128 };
@@ -15,7 +16,7 @@ static const double START_S = 1;     /* the planner's clocks take 0 for never */
 static const double PROMPT_PART = 3; /* seconds of prompt to one of steps (BESIDE of route.c) */
 static const double LOOK_S = 0.05;   /* who decodes as well looks so often for new sequences */
 static const double RES_LIMIT = 1.1; /* the coordinator's own default */
-static const unsigned QUEUE_MAX = 16;
+static const unsigned QUEUE_MAX = 16, LOCAL_MAX = 64;
 enum { BLOCK_TOKENS = 16, BLOCKS = 1 << 30 /* of a pool: room is not what is simulated */ };
 enum { PASS_PARTS_MAX = 64, PASS_ROWS_MIN = 16 };
 
@@ -38,6 +39,7 @@ enum what {
 
 struct req {
     double computed_s, prompt_s, left_s; /* prompt: expected by the router; all; not computed */
+    double sent;                         /* tokens of it that its D does not have */
     double last_s;                       /* of the newest token */
     double first_s;
     double rows, piece; /* of the prompt: computed; in the pass under way */
@@ -57,6 +59,7 @@ struct node {
     double queue_s, pass, tokens, context; /* tokens: of its prompts; context: of its batch */
     bool busy, steps;                      /* at work; that work has a step in it */
     bool leaving;                          /* its switch has begun to take its time */
+    struct sim_cache *cache;               /* NULL: no prefix is kept */
     uint64_t booked, used; /* blocks: of its requests; of its batch at the last poll */
     double piece_s;        /* of prompts in that work */
 };
@@ -80,6 +83,7 @@ struct sim {
     struct schedule_conf sched;
     struct arrivals arrivals, placed;
     double new_tokens; /* of an answer, mean of the last ones */
+    double fresh;      /* the part of prompts that no cache had, likewise */
     struct inst_view *p, *d;
     size_t n_p, n_d;
     uint32_t *peers, *members; /* [instances] twice: places in members of each group */
@@ -289,8 +293,12 @@ static void prompt_done(struct sim *s, struct node *v, uint32_t r) {
     v->queue_s -= q->computed_s;
     v->tokens -= s->asks[r].in;
     if (v->prompts.first == NONE) v->queue_s = v->tokens = 0; /* and what sums of parts leave */
+    if (v->cache != NULL) {
+        sim_cache_use(v->cache, &s->asks[r], s->asks[r].n_blocks);
+        sim_cache_use(s->nodes[q->d].cache, &s->asks[r], s->asks[r].n_blocks);
+    }
     if (q->p != q->d && s->c->link_bytes_per_s > 0)
-        link = s->asks[r].in * s->c->kv_token_bytes / s->c->link_bytes_per_s - q->prompt_s;
+        link = q->sent * s->c->kv_token_bytes / s->c->link_bytes_per_s - q->prompt_s;
     at(s, s->now + (link > 0 ? link : 0), HANDED_OVER, r);
 }
 
@@ -337,8 +345,37 @@ static void step_done(struct sim *s, struct node *v) {
     v->n_batch = n;
 }
 
+/* ---- prefixes */
+/* Tokens of a prompt that an instance has; never all of it. */
+static double cached_at(const struct sim *s, uint32_t i, uint32_t r) {
+    const struct sim_ask *a = &s->asks[r];
+    if (s->nodes[i].cache == NULL || a->n_blocks == 0) return 0;
+    const double tokens = (double)sim_cache_find(s->nodes[i].cache, a) * a->block_tokens;
+    return fmin(tokens, a->in - 1.0);
+}
+
+/* What of a prompt is computed at its P, with what that has or gets back from a D, and how long
+ * both take. */
+static void begin_prompt(struct sim *s, uint32_t r, const struct pair_choice *pair) {
+    struct req *q = &s->reqs[r];
+    const double in = s->asks[r].in, own = cached_at(s, q->p, r);
+    const double given = pair->kv_at != 0 ? cached_at(s, pair->kv_at - 1, r) : 0;
+    const double has = fmax(own, given);
+    double fetch_s = 0;
+    if (given > own && s->c->link_bytes_per_s > 0)
+        fetch_s = (given - own) * s->c->kv_token_bytes / s->c->link_bytes_per_s;
+    q->rows = has;
+    q->prompt_s = q->left_s = perf_prompt_s(&s->c->perf, in - has) + fetch_s;
+    q->sent = in - cached_at(s, q->d, r);
+    s->out->prompt_tokens += in;
+    s->out->cached_tokens += has;
+    s->out->fetched += given > own;
+    s->fresh += ((in - has) / in - s->fresh) / MEAN_OF;
+}
+
 /* ---- the router */
-static void fill(const struct sim *s, struct inst_view *v, uint32_t i, bool of_p, double in) {
+static void fill(const struct sim *s, struct inst_view *v, uint32_t i, bool of_p, uint32_t r) {
+    const double in = s->asks[r].in;
     const struct node *n = &s->nodes[i];
     v->open = place_of(s, i)->next == ROLE_NONE;
     v->slots_booked = of_p ? n->n_prompts : n->n_decodes;
@@ -350,6 +387,7 @@ static void fill(const struct sim *s, struct inst_view *v, uint32_t i, bool of_p
     v->queue_s = n->queue_s;
     v->n_prompts = n->n_prompts;
     v->n_decoding = n->n_decodes;
+    v->cached = s->c->blind ? 0 : cached_at(s, i, r);
     route_measure(v, &s->c->perf, 1, 1, in, in + s->new_tokens / 2);
 }
 
@@ -391,8 +429,8 @@ static void list_all(struct sim *s) {
 /* What the router is shown of a request. */
 static struct demand look(struct sim *s, uint32_t r) {
     const struct sim_ask *a = &s->asks[r];
-    for (size_t i = 0; i < s->n_p; i++) fill(s, &s->p[i], s->p[i].id - 1, true, a->in);
-    for (size_t j = 0; j < s->n_d; j++) fill(s, &s->d[j], s->d[j].id - 1, false, a->in);
+    for (size_t i = 0; i < s->n_p; i++) fill(s, &s->p[i], s->p[i].id - 1, true, r);
+    for (size_t j = 0; j < s->n_d; j++) fill(s, &s->d[j], s->d[j].id - 1, false, r);
     return (struct demand){.prompts = 1,
                            .slots = 1,
                            .blocks = blocks_of(a),
@@ -414,7 +452,7 @@ static bool place(struct sim *s, uint32_t r) {
     if (!pair.alone) schedule_turn(&s->turn, &p->pass, 1);
     schedule_turn(&s->d_turn, &s->nodes[q->d].pass, 1);
     arrivals_add(&s->placed, 1, 0, 0, 0, (uint64_t)(s->now * 1e6));
-    q->prompt_s = q->left_s = perf_prompt_s(&s->c->perf, a->in);
+    begin_prompt(s, r, &pair);
     q->computed_s = pair.prompt_s > 0 ? pair.prompt_s : q->prompt_s;
     p->queue_s += q->computed_s;
     p->tokens += a->in;
@@ -536,7 +574,7 @@ static bool comes_too_late(struct sim *s, uint32_t r) {
 }
 
 static void arrive(struct sim *s, uint32_t r) {
-    const double prompt_s = perf_prompt_s(&s->c->perf, s->asks[r].in);
+    const double prompt_s = perf_prompt_s(&s->c->perf, s->asks[r].in) * s->fresh;
     if (comes_too_late(s, r)) {
         s->out->refused++;
         return;
@@ -644,6 +682,8 @@ static bool start(struct sim *s, size_t n) {
         v->prompts.first = v->waiting.first = NONE;
         v->batch = calloc(s->c->slots, sizeof(*v->batch));
         if (v->batch == NULL) return false;
+        if (s->c->cache_blocks > 0 && (v->cache = sim_cache_create(s->c->cache_blocks)) == NULL)
+            return false;
         s->rates[i] = s->c->link_bytes_per_s;
         s->plan.nodes[i] = (struct plan_node){.id = i + 1, .label = -1, .here = true};
     }
@@ -654,6 +694,7 @@ static bool start(struct sim *s, size_t n) {
     s->plan.started_ms = (uint64_t)(START_S * 1e3);
     s->arrivals.window_s = s->placed.window_s = s->c->window_s;
     s->new_tokens = NEW_TOKENS_GUESS;
+    s->fresh = 1;
     s->plan_conf = (struct plan_conf){.decides = true,
                                       .p_rate = s->c->mode == SIM_FIXED ? s->c->p_rate : 0,
                                       .d_rate = s->c->mode == SIM_FIXED ? s->c->d_rate : 0,
@@ -667,6 +708,7 @@ static bool start(struct sim *s, size_t n) {
                                       .limit_demand = true,
                                       .res_limit_rate = RES_LIMIT,
                                       .weights = {1, 1, 1, 1},
+                                      .local_tokens_max = LOCAL_MAX,
                                       .prefill_queue_max = QUEUE_MAX,
                                       .token_target_s = s->c->token_s,
                                       .kv_token_bytes = s->c->kv_token_bytes};
@@ -674,7 +716,10 @@ static bool start(struct sim *s, size_t n) {
 }
 
 static void stop(struct sim *s) {
-    for (unsigned i = 0; s->nodes != NULL && i < s->c->instances; i++) free(s->nodes[i].batch);
+    for (unsigned i = 0; s->nodes != NULL && i < s->c->instances; i++) {
+        free(s->nodes[i].batch);
+        sim_cache_destroy(&s->nodes[i].cache);
+    }
     free(s->reqs);
     free(s->nodes);
     free(s->plan.nodes);

@@ -38,8 +38,10 @@ struct sim_conf {
     bool flex, unsplit;            /* SIM_FOLLOW: one of a group may do both, all of it */
     double first_token_s, token_s; /* targets; token_s is that of the mean gap of an answer */
     double link_bytes_per_s, kv_token_bytes; /* 0: hand-overs take no time */
-    double switch_s;                         /* after the last work of the old role */
-    double window_s, cool_s;                 /* of the planner */
+    uint32_t cache_blocks; /* of prefixes that an instance keeps, of block_tokens of the requests */
+    bool blind;            /* the router does not know of them */
+    double switch_s;       /* after the last work of the old role */
+    double window_s, cool_s; /* of the planner */
     struct perf_msg perf;
     struct sim_times times;
     unsigned per_host; /* instances of a machine, whose cores they share where times.cores says; at
@@ -60,9 +62,10 @@ struct sim_result {
     uint64_t refused;            /* at once, as their first token would have come too late */
     uint64_t
         unfinished; /* an hour after the last arrival; 0 but for an overload beyond all bounds */
-    uint64_t moves, shares; /* switches of a role, changes of a share */
-    uint64_t tokens;
-    double span_s, end_s; /* of the arrivals, of the last answer */
+    uint64_t moves, shares;              /* switches of a role, changes of a share */
+    uint64_t tokens, fetched;            /* fetched: prompts whose beginning came back from a D */
+    double prompt_tokens, cached_tokens; /* of what got a pair; of these in caches */
+    double span_s, end_s;                /* of the arrivals, of the last answer */
     struct load_hist ttft, gaps,
         mean_gaps; /* mean_gaps: one for each answer of two tokens or more */
 };

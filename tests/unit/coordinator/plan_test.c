@@ -396,6 +396,28 @@ static void roles_follow_the_load(void **state) {
     assert_int_equal(n_switching(), 0); /* the last one stays */
 }
 
+/* A group that needs several gets one after the other: only the way back waits. */
+static void more_of_the_same_does_not_wait(void **state) {
+    (void)state;
+    begin(30);
+    w.conf.cool_ms = 60000;
+    for (int i = 0; i < 8; i++) add(-1);
+    settle();
+    w.conf.needs = needs_are(20, 0.2, 0);
+    for (size_t want = 5; want <= 7; want++) {
+        make();
+        assert_int_equal(n_switching(), 1);
+        end_switches();
+        assert_int_equal(count(ROLE_PREFILL), want);
+    }
+    w.conf.needs = needs_are(0.2, 20, 0);
+    make();
+    assert_int_equal(n_switching(), 0);
+    after(w.conf.cool_ms);
+    make();
+    assert_int_equal(n_switching(), 1);
+}
+
 /* What may not move does not, whatever comes; and a load that roles cannot help moves nobody. */
 static void roles_that_stay(void **state) {
     (void)state;
@@ -567,6 +589,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_group_is_helped),
         cmocka_unit_test(an_order_is_not_undone),
         cmocka_unit_test(roles_follow_the_load),
+        cmocka_unit_test(more_of_the_same_does_not_wait),
         cmocka_unit_test(roles_that_stay),
         cmocka_unit_test(every_group_follows),
         cmocka_unit_test(a_group_is_not_split),

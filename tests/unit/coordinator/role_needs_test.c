@@ -152,6 +152,8 @@ static void chance_is_not_followed(void **state) {
     role_needs_of(&need, &l, &targets, &m, now);
     role_needs_of(&few, &l, &targets, &m, now + 2000000);
     assert_about(few.p, need.p);
+    role_needs_of(&few, &l, &targets, &m, now + 15000000); /* nor is it that nobody comes at all */
+    assert_true(few.p < 0.3 * need.p);
     come(&l, 10, 10, 200, &now); /* ten times as many are no chance */
     role_needs_of(&few, &l, &targets, &m, now);
     assert_true(few.p > 4 * need.p);
