@@ -9,7 +9,7 @@ static const double LATE_SIGMA = 1.2816; /* of a normal distribution beyond whic
 static const double WAIT_PART = 0.25; /* of the target, for a prompt that is longer (forecast.c) */
 static const double PRESSURE = 0.7;   /* below it nothing has to change */
 static const double SHARE_RELIEF = 0.1;   /* of the pressure that a share takes off */
-static const double PRESSURE_KEEP = 0.5;  /* above it a share stays */
+static const double PRESSURE_KEEP = 0.5;  /* above it a share stays, and what is not split */
 static const double BESIDE = 4.0 / 3;     /* a prompt between steps takes so many times as long */
 static const double STEP_BESIDE = 4;      /* and a step between parts of a prompt */
 static const double UNSPLIT_MARGIN = 0.1; /* one is clearly better than the other */
@@ -63,8 +63,8 @@ static bool steps_do(const struct whole *w, double n, double r) {
     double b = 1, step_s = perf_step_s(w->perf, 1, w->context);
     if (w->tokens <= 0 && w->decoding <= 0) return true;
     for (int i = 0; i < 12; i++) { /* so many decode as are needed at that step */
-        const double running = fmax(w->tokens * step_s / (1 - r), w->decoding) / n;
-        b = 1 + seldom_more(running, w->uneven);
+        const double running = fmax(w->tokens * step_s / (1 - r), w->decoding);
+        b = fmax(seldom_more(running, w->uneven) / n, 1);
         if (b > w->t.slots) return false;
         step_s = perf_step_s(w->perf, b, w->context);
     }
@@ -191,7 +191,7 @@ bool role_needs_unsplit(const struct role_needs *need, size_t n_p, size_t n_d, b
     for (size_t k = 1; k < n; k++) split = fmin(split, pressure(need, k, n - k));
     const double whole = need->whole / (double)n, now = pressure(need, n_p, n_d);
     if (!had) return now >= PRESSURE && whole <= split * (1 - UNSPLIT_MARGIN);
-    return whole <= split * (1 + UNSPLIT_MARGIN);
+    return fmax(now, whole) >= PRESSURE_KEEP && whole <= split * (1 + UNSPLIT_MARGIN);
 }
 
 /* Beside a that prefill and b that decode one does both: its part of prefill at which the worse

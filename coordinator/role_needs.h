@@ -58,7 +58,8 @@ void role_needs_of(struct role_needs *out, const struct role_load *l, const stru
 int role_needs_lean(const struct role_needs *need, size_t n_p, size_t n_d);
 
 /* Whether a group of so many should not be split: under pressure, where the best ratio would leave
- * it clearly more pressed. had: it is not split now, and stays so until a ratio is clearly better.
+ * it clearly more pressed. had: it is not split now, and stays so until a ratio is clearly better,
+ * or the load is low.
  */
 bool role_needs_unsplit(const struct role_needs *need, size_t n_p, size_t n_d, bool had);
 

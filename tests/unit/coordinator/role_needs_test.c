@@ -95,8 +95,8 @@ static void unsplit(void **state) {
         const double r = 2 / n, part = r * 4 / 3;
         double step = 0.01;
         for (int i = 0; i < 100; i++) {
-            const double runs = 1000 * step / (1 - r) / n;
-            step = 0.010 + 0.001 * (1 + runs + 1.2816 * sqrt(runs));
+            const double runs = 1000 * step / (1 - r);
+            step = 0.010 + 0.001 * (runs + 1.2816 * sqrt(runs)) / n;
         }
         const double runs_s = 100 * step / (1 - r),
                      variance = fmin(16 / 9.0 * r * (0.2 + 0.2 / n) / runs_s, part * (1 - part));
@@ -183,13 +183,13 @@ static void splits_and_not(void **state) {
         size_t n_p, n_d;
         bool had, unsplit;
     } cases[] = {
-        {1.5, 1.5, 2.6, 2, 2, false, true},  {1.5, 1.5, 2.8, 2, 2, false, false},
-        {1.5, 1.5, 2.8, 2, 2, true, true},   {1.5, 1.5, 3.4, 2, 2, true, false},
-        {1.5, 1.5, 0, 2, 2, true, false},    {0.6, 0.6, 1, 2, 2, false, false}, /* no pressure */
-        {0.6, 0.6, 1, 2, 2, true, true},     {2.9, 0.2, 5.5, 2, 2, true, false},
-        {2.9, 0.2, 5.5, 2, 2, false, false}, {1.5, 1.5, 2.6, 0, 4, true, false},
-        {6, 6, 12.5, 8, 8, false, false},    {6, 6, 9, 8, 8, false, true},
-        {NAN, NAN, NAN, 2, 2, false, false},
+        {1.5, 1.5, 2.6, 2, 2, false, true}, {1.5, 1.5, 2.8, 2, 2, false, false},
+        {1.5, 1.5, 2.8, 2, 2, true, true},  {1.5, 1.5, 3.4, 2, 2, true, false},
+        {1.5, 1.5, 0, 2, 2, true, false},   {0.6, 0.6, 1, 2, 2, false, false}, /* no pressure */
+        {1.1, 1.1, 2, 2, 2, true, true},    {0.6, 0.6, 1, 2, 2, true, false},
+        {2.9, 0.2, 5.5, 2, 2, true, false}, {2.9, 0.2, 5.5, 2, 2, false, false},
+        {1.5, 1.5, 2.6, 0, 4, true, false}, {6, 6, 12.5, 8, 8, false, false},
+        {6, 6, 9, 8, 8, false, true},       {NAN, NAN, NAN, 2, 2, false, false},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
