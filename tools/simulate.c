@@ -273,7 +273,7 @@ static int simulate(struct options *o) {
     if (ok && o->modes & FIXED) ok = run_mode(o, SIM_FIXED, asks, n);
     if (ok && o->modes & STANDARD) ok = run_mode(o, SIM_STANDARD, asks, n);
     for (unsigned mode = ORACLE; ok && mode <= BOUND; mode *= 2) {
-        uint64_t good;
+        uint64_t good = 0;
         if (!(o->modes & mode)) continue;
         ok = (mode == ORACLE ? sim_oracle : sim_bound)(&good, &o->sim, asks, n,
                                                        o->oracle_window_s) == ERR_OK;
