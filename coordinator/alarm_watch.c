@@ -1,6 +1,7 @@
 /* alarm_watch: one function for each kind says whether it is so, and why. */
 #include "coordinator/alarm_watch.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include "coordinator/alarms.h"
@@ -28,7 +29,7 @@ static void look_at_congestion(struct coordinator *co) {
     const size_t max = (size_t)co->conf.requests_max;
     char text[64];
     relay_counts(co->relays, &n);
-    snprintf(text, sizeof(text), "%zu of %zu requests", n.in_flight, max);
+    snprintf(text, sizeof(text), "%" PRIu64 " of %zu requests", n.in_flight, max);
     if (n.in_flight * 100 >= max * 85)
         alarms_set(co->alarms, ALARM_CONGESTION, NULL, true, REASON_CONGESTION, text);
     else if (n.in_flight * 100 < max * 75)

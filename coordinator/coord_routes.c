@@ -1,4 +1,5 @@
 /* coord_routes: the coordinator's paths by plane, and the way of a request to its handler. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -377,7 +378,7 @@ static void on_load(void *arg, struct http_x *x, const struct route_params *p) {
     char body[64];
     (void)p;
     relay_counts(co->relays, &counts);
-    int n = snprintf(body, sizeof(body), "{\"server_load\":%zu}", counts.in_flight);
+    int n = snprintf(body, sizeof(body), "{\"server_load\":%" PRIu64 "}", counts.in_flight);
     http_x_reply(x, 200, "application/json; charset=utf-8", body, (size_t)n);
 }
 

@@ -1,4 +1,5 @@
 /* main of the coordinator: options, configuration, listeners, loop, graceful end. */
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,7 +111,7 @@ static void hand_on(struct coordinator *co) {
     co->handed = true;
     struct relay_counts n;
     relay_counts(co->relays, &n);
-    log_info("stop", "event=handed_on requests=%zu", n.in_flight);
+    log_info("stop", "event=handed_on requests=%" PRIu64, n.in_flight);
     relay_abort_all(co->relays, 503, "The service has been stopped.");
 }
 
@@ -165,7 +166,7 @@ static enum service_state how_it_stands(void *arg, char text[SERVICE_TEXT_BYTES]
     if (co->stopping) {
         struct relay_counts n;
         relay_counts(co->relays, &n);
-        snprintf(text, SERVICE_TEXT_BYTES, "stopping: %zu requests are left", n.in_flight);
+        snprintf(text, SERVICE_TEXT_BYTES, "stopping: %" PRIu64 " requests are left", n.in_flight);
         return SERVICE_STOPPING;
     }
     if (controller_serves(co))

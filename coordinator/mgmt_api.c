@@ -114,7 +114,7 @@ static void on_info(void *arg, struct http_x *x, const struct route_params *p) {
                    in != co->reg.first ? "," : "", in->id, in->ledger.booked.slots,
                    in->ledger.booked.blocks);
     buf_puts(&b, "],");
-    if (co->reg.n > 0) buf_printf(&b, "\"request_num\":%zu,", counts.in_flight);
+    if (co->reg.n > 0) buf_printf(&b, "\"request_num\":%" PRIu64 ",", counts.in_flight);
     buf_printf(&b, "\"request_length_info\":{\"input_len\":%.0f,\"output_len\":%.0f}}", mean.input,
                mean.output);
     reply_json(x, 200, &b);

@@ -70,7 +70,7 @@ static bool look(struct split *best, double *least, int small, int n_rows, const
         s.rows = parts == 1 ? n_rows : up(up(n_rows, parts), SPLIT_ROWS) * SPLIT_ROWS;
         if (s.rows == last_rows || s.rows > n_rows) continue;
         last_rows = s.rows;
-        for (int fewer = 0; fewer <= (small > 0); fewer++) {
+        for (int fewer = 0; fewer <= (small > 0 ? 1 : 0); fewer++) {
             s.parts = small > 0 ? n_rows / s.rows - fewer : up(n_rows, s.rows);
             const int rest = small > 0 ? n_rows - s.parts * s.rows : 0;
             if (small > 0 && (rest < small || rest > small * SPLIT_SMALL_MAX)) continue;
