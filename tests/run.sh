@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs parts of the test suite on what is built under $BUILD and ends with one line of counts.
-# Usage: tests/run.sh unit|emulated|fuzz|oracle|cluster|random|abuse|chaos|abuse+chaos ...
+# Usage: tests/run.sh unit|emulated|fuzz|oracle|cluster|arm|random|abuse|chaos|abuse+chaos ...
 # The oracles compute and wait for nothing, the others mostly wait: where both are asked for, the oracles run beside them with a low priority,
 # on what they leave idle.
 set -u
@@ -96,6 +96,7 @@ EOF
         pytests oracle "$jobs" tests/oracle
         ;;
     random) pytests random "$jobs" tests/cluster/test_random_requests.py tests/oracle/test_chat_template.py ;;
+    arm) pytests arm 1 tests/arm ;; # of what tests/arm/run.sh made
     cluster) pytests cluster "$clusters_at_once" tests/cluster ;;
     abuse) pytests abuse "$attacks_at_once" tests/abuse ;;
     chaos) pytests chaos "$attacks_at_once" tests/chaos ;;

@@ -63,6 +63,22 @@ def test_bf16_products_have_bits_of_their_own_in_any_chunk(model, tmp_path):
         assert got.tobytes() == want.tobytes() and again == tokens, (chunk, block, threads)
 
 
+@pytest.mark.parametrize("cpu,want", [("cortex-a53", "neon"), ("cortex-a72", "neon"), ("cortex-a76", "neondot"), ("neoverse-n1", "neondot"),
+                                      ("max", "neonbf16")])
+def test_the_processor_chooses_the_set(model, tmp_path, cpu, want):
+    """By what the system says of it (HWCAP); those that it lacks are refused."""
+    env = {**os.environ, "ARM_CPU": cpu}
+    logits_of = os.path.join(BUILD, "tests", "oracle", "logits")
+    p = subprocess.run([logits_of, model, "--ids", "1,2"], capture_output=True, text=True, timeout=600, env=env)
+    assert f" kernels={want} " in p.stdout, p.stdout + p.stderr
+    sets = [line.split()[0] for line in subprocess.run([logits_of, "--sets"], capture_output=True, text=True, timeout=600, env=env).stdout.splitlines()]
+    there = SAME + ["neonbf16"]
+    assert sets == ["ref"] + there[:there.index(want) + 1] + ["openblas"]
+    for name in there[there.index(want) + 1:]:
+        p = subprocess.run([logits_of, model, "--ids", "1,2", "--kernels", name], capture_output=True, text=True, timeout=600, env=env)
+        assert p.returncode == 1 and "is not available on this processor" in p.stderr
+
+
 # ---- clusters
 STEPS = 12
 
