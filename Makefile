@@ -121,7 +121,7 @@ check-long: deps-test
 	@$(MAKE) -s -j$$(nproc) daemons emulated-bins oracle-bins
 	@RANDOM_CASES=20000 BATON_RANDOM=5000 tests/run.sh emulated random
 
-# All of it for aarch64, and its tests under qemu-user: half an hour. docs/contributing.md
+# All of it for aarch64, and its tests under qemu-user. docs/contributing.md
 ARM_ROOT := build-sysroot-arm64
 ARM_CC   := $(filter ccache,$(CC)) aarch64-linux-gnu-gcc --sysroot=$(CURDIR)/$(ARM_ROOT)
 check-arm: deps-test
