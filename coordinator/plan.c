@@ -432,13 +432,14 @@ static void repair_groups(struct work *w) {
 
 /* ---- rule 5 */
 /* Nobody has switched just now; or nobody to the role that is to give one (part): more of the same
- * is no change of mind. part 2: any. */
+ * is no change of mind. */
+enum { ANY_PART = 2 };
 static bool is_cool(const struct work *w, unsigned group, int part) {
     for (size_t i = 0; i < w->n; i++) {
         const struct plan_node *v = &w->nodes[i];
         if (v->place.group == group && v->switched_ms != 0 &&
             w->now_ms - v->switched_ms < w->conf->cool_ms &&
-            (part == 2 || v->place.role == role_of(part)))
+            (part == ANY_PART || v->place.role == role_of(part)))
             return false;
     }
     return true;
@@ -461,7 +462,7 @@ static bool is_at_rest(const struct work *w, unsigned group) {
             w->now_ms - v->shared_ms < w->conf->cool_ms)
             return false;
     }
-    return is_cool(w, group, 2);
+    return is_cool(w, group, ANY_PART);
 }
 
 /* Before rule 5, which has nothing to say of a group that is not split. */

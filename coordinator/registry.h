@@ -103,7 +103,7 @@ struct inst {
     uint64_t posting_hash;
     /* role_post.c: what its own part in role bodies is made of, in this tick; what the last body
      * that was made for it was made of, 0: none was; and the hash of that body */
-    uint64_t node_ground, body_ground, body_hash;
+    uint64_t node_fingerprint, body_fingerprint, body_hash;
 
     /* adapters it is being given (lora_sync.c); one that came anew gets no work before it has them,
      * one that serves goes on serving meanwhile */

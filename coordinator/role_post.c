@@ -71,7 +71,7 @@ static uint64_t mix(uint64_t h, const void *p, size_t n) {
 }
 
 /* All of fill_node(). */
-static uint64_t ground_of_node(const struct inst *in) {
+static uint64_t fingerprint_of_node(const struct inst *in) {
     const struct node_conf *n = &in->node;
     uint64_t h = mix(0xcbf29ce484222325u, n->ip, strlen(n->ip) + 1);
     h = mix(h, &in->id, sizeof(in->id));
@@ -89,7 +89,7 @@ static uint64_t ground_of_node(const struct inst *in) {
 
 /* Of the members of each group that may be somebody's peers, by role: a sum, since bodies have them
  * in one order whoever came first. */
-struct role_grounds {
+struct role_fingerprints {
     unsigned n_groups;
     struct {
         uint64_t sum;
@@ -105,25 +105,25 @@ static int column(enum inst_role role) {
     return role == ROLE_PREFILL ? 0 : 1;
 }
 
-static struct role_grounds *grounds_make(struct coordinator *co) {
+static struct role_fingerprints *fingerprints_make(struct coordinator *co) {
     unsigned n = 0;
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
         if (in->plan.place.group > n) n = in->plan.place.group;
-    struct role_grounds *g = calloc(1, sizeof(*g) + (n + 1) * sizeof(g->of[0]));
+    struct role_fingerprints *g = calloc(1, sizeof(*g) + (n + 1) * sizeof(g->of[0]));
     if (g == NULL) return NULL;
     g->n_groups = n + 1;
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
-        in->node_ground = ground_of_node(in);
+        in->node_fingerprint = fingerprint_of_node(in);
         if (!counts(in)) continue;
-        g->of[in->plan.place.group][column(in->plan.place.role)].sum += in->node_ground;
+        g->of[in->plan.place.group][column(in->plan.place.role)].sum += in->node_fingerprint;
         g->of[in->plan.place.group][column(in->plan.place.role)].n++;
     }
     return g;
 }
 
 /* Of the body of body_for(), unless it forces. */
-static uint64_t ground_of(const struct role_grounds *g, const struct inst *in,
-                          enum inst_role role) {
+static uint64_t fingerprint_of(const struct role_fingerprints *g, const struct inst *in,
+                               enum inst_role role) {
     const struct plan_place *at = &in->plan.place;
     const enum inst_role peers =
         (role == ROLE_FLEX ? at->role : role) == ROLE_PREFILL ? ROLE_DECODE : ROLE_PREFILL;
@@ -133,11 +133,11 @@ static uint64_t ground_of(const struct role_grounds *g, const struct inst *in,
         of[4] = g->of[at->group][column(peers)].sum;
         of[5] = g->of[at->group][column(peers)].n;
         if (counts(in) && at->role == peers) { /* nobody is his own */
-            of[4] -= in->node_ground;
+            of[4] -= in->node_fingerprint;
             of[5]--;
         }
     }
-    return mix(in->node_ground, of, sizeof(of)) | 1;
+    return mix(in->node_fingerprint, of, sizeof(of)) | 1;
 }
 
 static void note_failure(struct inst *in, const char *text) {
@@ -235,7 +235,8 @@ static bool waits_for_peers(const struct coordinator *co, const struct inst *in,
     return false;
 }
 
-static void post_if_needed(struct coordinator *co, struct inst *in, const struct role_grounds *g) {
+static void post_if_needed(struct coordinator *co, struct inst *in,
+                           const struct role_fingerprints *g) {
     uint64_t now = clock_ms();
     if (in->plan.place.role == ROLE_NONE || !in->facts.online || !inst_answers(in) ||
         in->life.state == INST_LEAVING || in->role_call != NULL || now < in->next_post_ms ||
@@ -243,14 +244,14 @@ static void post_if_needed(struct coordinator *co, struct inst *in, const struct
         return;
     bool switches = in->plan.place.next != ROLE_NONE && is_drained(in);
     enum inst_role role = switches ? in->plan.place.next : stand_in_word(in);
-    const uint64_t ground = g != NULL ? ground_of(g, in, role) : 0;
-    if (!switches && ground != 0 && ground == in->body_ground &&
+    const uint64_t fingerprint = g != NULL ? fingerprint_of(g, in, role) : 0;
+    if (!switches && fingerprint != 0 && fingerprint == in->body_fingerprint &&
         in->body_hash == in->plan.posted_hash)
         return; /* it has this body */
     char *body = body_for(co, in, role, false);
     if (body == NULL) return;
     in->posting_hash = role_msg_hash(body, strlen(body));
-    in->body_ground = ground;
+    in->body_fingerprint = fingerprint;
     in->body_hash = in->posting_hash;
     if (switches || in->posting_hash != in->plan.posted_hash) {
         in->next_post_ms = now + (uint64_t)co->conf.role_post_retry_ms;
@@ -268,7 +269,7 @@ void role_post_if_needed(struct coordinator *co, struct inst *in) {
 }
 
 void role_post_all(struct coordinator *co) {
-    struct role_grounds *g = grounds_make(co);
+    struct role_fingerprints *g = fingerprints_make(co);
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) post_if_needed(co, in, g);
     free(g);
 }

@@ -123,7 +123,7 @@ enum err gguf_map_tensors(struct gguf *g, struct errbuf *eb);
 const uint8_t *gguf_tensor_data(const struct gguf *g, const struct gguf_tensor *t);
 /* n bytes of the tensor from that one on are done with: they leave the resident set. */
 void gguf_tensor_drop(const struct gguf *g, const struct gguf_tensor *t, uint64_t from, uint64_t n);
-/* All of a part is done with for now; idx: as with gguf_part(). */
+/* A part is not read for a while; idx: as with gguf_part(). */
 void gguf_drop(const struct gguf *g, int idx);
 /* The file of a part, for its name and stamp; NULL past the last. */
 const struct file_map *gguf_part(const struct gguf *g, int idx);

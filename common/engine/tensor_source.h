@@ -53,7 +53,7 @@ void tensor_source_drop(const struct tensor_source *s, const struct tensor *t, u
 void tensor_source_drop_rows(const struct tensor_source *s, const struct packed_linear *p,
                              uint64_t first, uint64_t n);
 
-/* All files are done with for now. */
+/* No file is read for a while. */
 void tensor_source_drop_all(const struct tensor_source *s);
 
 /* The files, for their names and stamps; NULL past the last. */

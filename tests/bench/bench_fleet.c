@@ -19,7 +19,6 @@
 #include "common/base/log.h"
 #include "common/net/http_server.h"
 #include "proto/dresult.h"
-#include "proto/role_msg.h"
 #include "tests/bench/machine.h"
 #include "tests/bench/relay_parts.h"
 
@@ -109,17 +108,8 @@ static void reply_status(struct fleet_inst *in, struct http_x *x) {
 }
 
 static void take_role(struct fleet_inst *in, struct http_x *x, enum inst_role role) {
-    struct role_msg m;
-    struct errbuf eb;
-    size_t n;
-    const char *body = http_x_body(x, &n);
-    if (role_msg_parse(&m, 1, body, n, &eb) != ERR_OK) require(false, eb.text);
     in->role = role;
-    require(m.n_peers <= PEERS_MAX, "too many peers");
-    in->n_peers = m.n_peers;
-    for (size_t i = 0; i < m.n_peers; i++) in->peers[i] = m.peers[i].id;
-    role_msg_free(&m);
-    http_x_reply(x, 200, "application/json", "{\"result\":\"ok\"}", 15);
+    in->n_peers = relay_role_taken(x, in->peers, PEERS_MAX);
 }
 
 static void beat(struct fleet_inst *in, const char *text) {
@@ -234,20 +224,12 @@ static double fleet_cost(struct fleet *f, const struct relay_daemon *d, unsigned
     return percent;
 }
 
-static double option(int argc, char **argv, const char *name, double least, double most,
-                     double value) {
-    for (int i = 1; i + 1 < argc; i += 2)
-        if (strcmp(argv[i], name) == 0) value = atof(argv[i + 1]);
-    require(value >= least && value <= most, name);
-    return value;
-}
-
 int main(int argc, char **argv) {
     static struct fleet f;
     struct relay_daemon d;
     struct loop_timer *beats = NULL;
-    const unsigned n = (unsigned)option(argc, argv, "--instances", 2, FLEET_MAX, 400);
-    const double seconds = option(argc, argv, "--seconds", 1, 60, 10);
+    const unsigned n = (unsigned)relay_option(argc, argv, "--instances", 2, FLEET_MAX, 400);
+    const double seconds = relay_option(argc, argv, "--seconds", 1, 60, 10);
     log_init(LOG_ERROR, STDERR_FILENO);
     signal(SIGPIPE, SIG_IGN);
     fleet_open(&f, n);

@@ -125,22 +125,14 @@ static void through(struct relay_bench *b, const struct relay_daemon *d, unsigne
     clients_stop(&s);
 }
 
-/* The value of an option, which must be within [least, most]; absent: `value`. */
-static double option(int argc, char **argv, const char *name, double least, double most,
-                     double value) {
-    for (int i = 1; i + 1 < argc; i += 2)
-        if (strcmp(argv[i], name) == 0) value = atof(argv[i + 1]);
-    require(value >= least && value <= most, name);
-    return value;
-}
-
 int main(int argc, char **argv) {
     static struct relay_bench b;
     struct relay_daemon d;
-    const double seconds = option(argc, argv, "--seconds", 0.1, 60, 3);
-    const unsigned streams = (unsigned)option(argc, argv, "--streams", 0, RELAY_STREAMS_MAX, 0);
-    const unsigned n_h2 = (unsigned)option(argc, argv, "--h2", 0, streams, 0);
-    const double rate = option(argc, argv, "--rate", 1, 1e6, 100000);
+    const double seconds = relay_option(argc, argv, "--seconds", 0.1, 60, 3);
+    const unsigned streams =
+        (unsigned)relay_option(argc, argv, "--streams", 0, RELAY_STREAMS_MAX, 0);
+    const unsigned n_h2 = (unsigned)relay_option(argc, argv, "--h2", 0, streams, 0);
+    const double rate = relay_option(argc, argv, "--rate", 1, 1e6, 100000);
     log_init(LOG_ERROR, STDERR_FILENO);
     signal(SIGPIPE, SIG_IGN);
     relay_bench_open(&b, streams > 1000 ? streams : 1000, n_h2);

@@ -40,6 +40,14 @@ void require(bool ok, const char *what) {
     exit(1);
 }
 
+double relay_option(int argc, char **argv, const char *name, double least, double most,
+                    double value) {
+    for (int i = 1; i + 1 < argc; i += 2)
+        if (strcmp(argv[i], name) == 0) value = atof(argv[i + 1]);
+    require(value >= least && value <= most, name);
+    return value;
+}
+
 static uint64_t now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -149,18 +157,22 @@ static void reply_status(struct relay_inst *in, struct http_x *x) {
     free(body);
 }
 
-static void take_role(struct relay_inst *in, struct http_x *x, enum inst_role role) {
+size_t relay_role_taken(struct http_x *x, uint32_t *peers, size_t max) {
     struct role_msg m;
     struct errbuf eb;
     size_t n;
     const char *body = http_x_body(x, &n);
     if (role_msg_parse(&m, 1, body, n, &eb) != ERR_OK) require(false, eb.text);
-    in->role = role;
-    require(m.n_peers <= RELAY_DS, "too many peers");
-    in->n_peers = m.n_peers;
-    for (size_t i = 0; i < m.n_peers; i++) in->peers[i] = m.peers[i].id;
+    require(m.n_peers <= max, "too many peers");
+    for (n = 0; n < m.n_peers; n++) peers[n] = m.peers[n].id;
     role_msg_free(&m);
     http_x_reply(x, 200, "application/json", "{\"result\":\"ok\"}", 15);
+    return n;
+}
+
+static void take_role(struct relay_inst *in, struct http_x *x, enum inst_role role) {
+    in->role = role;
+    in->n_peers = relay_role_taken(x, in->peers, RELAY_DS);
 }
 
 /* One more event: a line of a stream, or a message of gRPC whose text (field 4 of TGIS'

@@ -21,6 +21,9 @@ enum { RELAY_STREAMS_MAX = 20000, RELAY_DS = 5, RELAY_LINE_BYTES = 220 };
 
 /* Says what is wrong and ends the program unless ok. */
 void require(bool ok, const char *what);
+/* The value of an option, which must be within [least, most]; absent: `value`. */
+double relay_option(int argc, char **argv, const char *name, double least, double most,
+                    double value);
 
 /* ---- events as their readers find them */
 struct arrivals {
@@ -75,6 +78,10 @@ struct relay_bench {
     unsigned n_wished; /* streams that shall begin */
     struct arrivals *arrivals;
 };
+
+/* Answers a role body, whose peers' ids go to peers[max]; returns how many. */
+struct http_x;
+size_t relay_role_taken(struct http_x *x, uint32_t *peers, size_t max);
 
 /* streams: at most so many at once, n_h2 of them over HTTP/2: those need no descriptor each. */
 void relay_bench_open(struct relay_bench *b, unsigned streams, unsigned n_h2);
