@@ -11,6 +11,7 @@
 #include "coordinator/ha.h"
 #include "coordinator/mgmt_msg.h"
 #include "coordinator/relay.h"
+#include "proto/hash.h"
 #include "proto/json.h"
 
 enum { TICK_MS = 1000 };
@@ -195,9 +196,7 @@ static bool has_room(struct console *c, struct http_x *x) {
 }
 
 static void set_etag(struct kept_answer *a) {
-    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a: what differs by chance is told apart */
-    for (size_t i = 0; i < a->body.len; i++)
-        h = (h ^ (unsigned char)a->body.data[i]) * 0x100000001b3u;
+    const uint64_t h = hash64_bytes(HASH64_BEGIN, a->body.data, a->body.len);
     snprintf(a->etag, sizeof(a->etag), "\"%016llx\"", (unsigned long long)h);
 }
 

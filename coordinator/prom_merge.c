@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/metrics.h"
+#include "proto/hash.h"
 
 enum { BUCKETS = 8192 };
 
@@ -48,9 +49,7 @@ struct prom_merge {
 };
 
 static uint64_t hash_of(const char *s, uint32_t id) {
-    uint64_t h = 0xcbf29ce484222325u ^ id;
-    for (; *s != 0; s++) h = (h ^ (unsigned char)*s) * 0x100000001b3u;
-    return h % BUCKETS;
+    return hash64_text(HASH64_BEGIN ^ id, s) % BUCKETS;
 }
 
 /* ---- tables */

@@ -11,6 +11,7 @@
 #include "coordinator/recorder.h"
 #include "coordinator/relay_priv.h"
 #include "proto/api_error.h"
+#include "proto/hash.h"
 #include "proto/tensors.h"
 #include "proto/json.h"
 
@@ -34,9 +35,7 @@ struct relay *relay_find(struct relay_set *s, uint64_t id) {
 }
 
 static struct relay **client_bucket(struct relay_set *s, const char *id) {
-    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a; few requests have an id of their own */
-    for (; *id != 0; id++) h = (h ^ (unsigned char)*id) * 0x100000001b3u;
-    return &s->client_buckets[h % BUCKETS];
+    return &s->client_buckets[hash64_text(HASH64_BEGIN, id) % BUCKETS];
 }
 
 struct relay *relay_find_any(struct relay_set *s, const char *tenant, const char *id) {

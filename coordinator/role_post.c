@@ -12,6 +12,7 @@
 #include "coordinator/ha.h"
 #include "coordinator/stand_in.h"
 #include "proto/dresult.h"
+#include "proto/hash.h"
 #include "proto/json.h"
 
 static void fill_node(struct role_node *n, const struct inst *in) {
@@ -64,24 +65,18 @@ static char *body_for(const struct coordinator *co, const struct inst *in, enum 
 /* ---- what a body is made of, without making it: with hundreds of instances hardly one has another
  * body than in the tick before */
 
-static uint64_t mix(uint64_t h, const void *p, size_t n) {
-    const unsigned char *b = p;
-    for (size_t i = 0; i < n; i++) h = (h ^ b[i]) * 0x100000001b3u;
-    return h;
-}
-
 /* All of fill_node(). */
 static uint64_t fingerprint_of_node(const struct inst *in) {
     const struct node_conf *n = &in->node;
-    uint64_t h = mix(0xcbf29ce484222325u, n->ip, strlen(n->ip) + 1);
-    h = mix(h, &in->id, sizeof(in->id));
-    h = mix(h, &n->inter_comm_port, sizeof(n->inter_comm_port));
+    uint64_t h = hash64_bytes(HASH64_BEGIN, n->ip, strlen(n->ip) + 1);
+    h = hash64_bytes(h, &in->id, sizeof(in->id));
+    h = hash64_bytes(h, &n->inter_comm_port, sizeof(n->inter_comm_port));
     for (size_t i = 0; i < n->n_devices; i++) {
         const struct role_device *d = &n->devices[i];
-        h = mix(h, d->device_id, strlen(d->device_id) + 1);
-        h = mix(h, d->device_logical_id, strlen(d->device_logical_id) + 1);
-        h = mix(h, d->device_ip, strlen(d->device_ip) + 1);
-        h = mix(h, d->rank_id, strlen(d->rank_id) + 1);
+        h = hash64_bytes(h, d->device_id, strlen(d->device_id) + 1);
+        h = hash64_bytes(h, d->device_logical_id, strlen(d->device_logical_id) + 1);
+        h = hash64_bytes(h, d->device_ip, strlen(d->device_ip) + 1);
+        h = hash64_bytes(h, d->rank_id, strlen(d->rank_id) + 1);
     }
     h = (h ^ h >> 32) * UINT64_C(0xD6E8FEB86659FD93);
     return h ^ h >> 32;
@@ -137,7 +132,7 @@ static uint64_t fingerprint_of(const struct role_fingerprints *g, const struct i
             of[5]--;
         }
     }
-    return mix(in->node_fingerprint, of, sizeof(of)) | 1;
+    return hash64_bytes(in->node_fingerprint, of, sizeof(of)) | 1;
 }
 
 static void note_failure(struct inst *in, const char *text) {

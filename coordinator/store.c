@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "coordinator/store_priv.h"
+#include "proto/hash.h"
 #include "proto/limits.h"
 
 static int by_identity(const void *a, const void *b) {
@@ -91,8 +92,7 @@ enum err store_keep(struct store *s, const struct store_state *state, bool other
 
 /* ---- ids */
 uint32_t store_first_id(const char *identity) {
-    uint32_t h = 0x811c9dc5u; /* FNV-1a */
-    for (; *identity != 0; identity++) h = (h ^ (unsigned char)*identity) * 0x01000193u;
+    uint32_t h = hash32_text(HASH32_BEGIN, identity);
     h ^= h >> 16; /* addresses differ in their last characters only */
     return STORE_ID_MIN + h % (STORE_ID_MAX - STORE_ID_MIN + 1);
 }

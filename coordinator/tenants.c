@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "proto/hash.h"
 
 enum { BUCKETS = 1024, HEAP_FIRST = 64 };
 
@@ -23,9 +24,7 @@ struct tenants {
 };
 
 static struct tenant **bucket(struct tenants *ts, const char *name) {
-    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
-    for (; *name != 0; name++) h = (h ^ (unsigned char)*name) * 0x100000001b3u;
-    return &ts->buckets[h % BUCKETS];
+    return &ts->buckets[hash64_text(HASH64_BEGIN, name) % BUCKETS];
 }
 
 /* ---- lists */

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include "proto/hash.h"
 #include "proto/json_lex.h"
 
 struct frame {
@@ -50,10 +51,10 @@ static int peek(const struct check *c) {
 
 /* The same for a key however it is spelled. */
 static uint64_t key_hash(const struct check *c, const struct json_span *key) {
-    uint64_t h = 0xCBF29CE484222325u;
+    uint64_t h = HASH64_BEGIN;
     size_t n;
     for (size_t i = 0; i < key->len; i += n)
-        h = (h ^ json_next_char(c->lex.p + key->at + i, &n)) * 0x100000001B3u;
+        h = hash64_add(h, json_next_char(c->lex.p + key->at + i, &n));
     return h;
 }
 

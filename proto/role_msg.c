@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "proto/hash.h"
 #include "proto/json.h"
 
 static const char *const role_word[] = {"none", "prefill", "decode", "flex", "mixed"};
@@ -242,8 +243,7 @@ static void node_free(struct role_node *n) {
 }
 
 uint64_t role_msg_hash(const char *body, size_t n) {
-    uint64_t h = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)body[i]) * 0x100000001b3u;
+    const uint64_t h = hash64_bytes(HASH64_BEGIN, body, n);
     return h != 0 ? h : 1;
 }
 

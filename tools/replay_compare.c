@@ -2,6 +2,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "proto/hash.h"
 #include "proto/json_pull.h"
 #include "tools/replay_run.h"
 
@@ -133,10 +134,7 @@ static bool is_asked(const struct run_request *r, const char *path, const char *
 }
 
 static uint64_t hash(const char *path, const char *body, size_t n) {
-    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
-    for (; *path != 0; path++) h = (h ^ (unsigned char)*path) * 0x100000001b3u;
-    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)body[i]) * 0x100000001b3u;
-    return h;
+    return hash64_bytes(hash64_text(HASH64_BEGIN, path), body, n);
 }
 
 struct index {

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "common/endpoint/answer.h"
 #include "common/endpoint/tool_parse.h"
+#include "proto/hash.h"
 
 static struct chat_block all_text(const struct choice *c, size_t from) {
     return (struct chat_block){.kind = CHAT_CONTENT,
@@ -44,12 +45,11 @@ void put_block_text(struct buf *out, const struct chat_block *b) {
 
 void put_call_id(struct buf *out, const char *prefix, size_t n, const struct tool_call *call) {
     static const char letters[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-    uint64_t h = 0xCBF29CE484222325u; /* FNV-1a */
-    for (const char *s = call->id; *s != '\0'; s++) h = (h ^ (unsigned char)*s) * 0x100000001B3u;
+    uint64_t h = hash64_text(HASH64_BEGIN, call->id);
     buf_putc(out, '"');
     buf_puts(out, prefix);
     for (size_t i = 0; i < n; i++) {
-        h = (h ^ i) * 0x100000001B3u;
+        h = hash64_add(h, i);
         buf_putc(out, letters[(h >> 32) % (sizeof(letters) - 1)]);
     }
     buf_putc(out, '"');

@@ -7,6 +7,7 @@
 #include "common/endpoint/harmony.h"
 #include "common/endpoint/reasoning.h"
 #include "common/endpoint/tool_parse.h"
+#include "proto/hash.h"
 
 enum { READ_IDS_MAX = TOOL_TAGS_MAX + 2 + HARMONY_TAGS };
 
@@ -35,12 +36,10 @@ bool chat_text_needed(const struct infer_req *req) {
 
 /* ---- life */
 
-/* FNV-1a: ids of calls must be the same on every instance that answers this request. */
+/* Ids of calls must be the same on every instance that answers this request. */
 static uint64_t seed_of(const struct infer_req *req, size_t choice) {
-    uint64_t h = 0xCBF29CE484222325u;
-    for (const char *s = req->head.req_id; s != NULL && *s != '\0'; s++)
-        h = (h ^ (unsigned char)*s) * 0x100000001B3u;
-    return (h ^ (uint64_t)req->head.part << 32 ^ choice) * 0x100000001B3u;
+    const char *id = req->head.req_id != NULL ? req->head.req_id : "";
+    return hash64_add(hash64_text(HASH64_BEGIN, id), (uint64_t)req->head.part << 32 ^ choice);
 }
 
 /* True: tag is a special token, which the answer leaves out unless it is read. */

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "proto/hash.h"
 
 enum state {
     AT_ITEM,    /* where an item, or the container's end, may be */
@@ -195,15 +196,8 @@ static enum py_scan_step item(struct py_scan *s, unsigned char c, struct buf *js
     return s->key && c != '"' && c != '\'' ? PY_SCAN_BAD : value(s, c, json);
 }
 
-/* FNV-1a. */
-static uint64_t hash_of(const char *word) {
-    uint64_t h = 14695981039346656037u;
-    for (; *word != '\0'; word++) h = (h ^ (unsigned char)*word) * 1099511628211u;
-    return h;
-}
-
 static enum py_scan_step named(struct py_scan *s, struct buf *json) {
-    const uint64_t hash = hash_of(s->word);
+    const uint64_t hash = hash64_text(HASH64_BEGIN, s->word);
     for (int i = 0; i < s->n_names; i++)
         if (s->names[i] == hash) return PY_SCAN_BAD;
     if (s->n_names == PY_SCAN_NAMES_MAX) return PY_SCAN_BAD;

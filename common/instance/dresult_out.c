@@ -12,6 +12,7 @@
 #include "common/base/entropy.h"
 #include "common/base/heap.h"
 #include "common/base/log.h"
+#include "proto/hash.h"
 #include "proto/limits.h"
 
 enum {
@@ -73,9 +74,7 @@ struct dresult_out {
 };
 
 static struct kept_req **bucket(struct dresult_out *d, const char *req_id, size_t n) {
-    uint32_t h = 2166136261u; /* FNV-1a */
-    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)req_id[i]) * 16777619u;
-    return &d->live[h % BUCKETS];
+    return &d->live[hash32_bytes(HASH32_BEGIN, req_id, n) % BUCKETS];
 }
 
 static size_t cost_of(size_t body_len, size_t n_tokens) {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/instance/mailbox.h"
+#include "proto/hash.h"
 #include "proto/tenant.h"
 
 enum { THREADS_MAX = 64, BUCKETS = 256 };
@@ -44,9 +45,7 @@ struct text_pool {
 /* ---- lines (under the mutex) */
 
 static struct line **bucket_of(struct text_pool *p, const char *tenant) {
-    uint32_t h = 0x811c9dc5u;
-    for (const char *s = tenant; *s != 0; s++) h = (h ^ (unsigned char)*s) * 0x01000193u;
-    return &p->buckets[h % BUCKETS];
+    return &p->buckets[hash32_text(HASH32_BEGIN, tenant) % BUCKETS];
 }
 
 /* The tenant's line, or NULL. */

@@ -21,6 +21,7 @@
 #include "common/engine/lora_set.h"
 #include "common/engine/siphash.h"
 #include "common/instance/worker_priv.h"
+#include "proto/hash.h"
 
 enum { WATCH_MS = 250 }; /* the loop looks so often whether the engine thread gets on */
 
@@ -116,10 +117,8 @@ uint64_t worker_digest_seed(const struct worker *w, const struct infer_req *req)
 }
 
 uint64_t worker_tenant(const struct infer_req *req) {
-    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a: equal numbers share, no more */
     if (req->head.tenant == NULL) return 0;
-    for (const char *s = req->head.tenant; *s != 0; s++)
-        h = (h ^ (unsigned char)*s) * 0x100000001b3u;
+    const uint64_t h = hash64_text(HASH64_BEGIN, req->head.tenant); /* equal ones share, no more */
     return h != 0 ? h : 1;
 }
 

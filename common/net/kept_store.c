@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "proto/hash.h"
 
 enum { BUCKETS_MIN = 64 };
 
@@ -88,9 +89,7 @@ static void tenant_leave(struct kept_store *s, struct kept_tenant *t) {
 
 /* Ids are random numbers of the server's own. */
 static size_t hash_of(const char *id) {
-    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
-    for (; *id != '\0'; id++) h = (h ^ (unsigned char)*id) * 0x100000001b3u;
-    return (size_t)h;
+    return (size_t)hash64_text(HASH64_BEGIN, id);
 }
 
 static struct kept **slot_of(const struct kept_store *s, const char *id) {

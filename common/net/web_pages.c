@@ -5,6 +5,7 @@
 #include <string.h>
 #include "common/net/file_bytes.h"
 #include "common/net/http_server.h"
+#include "proto/hash.h"
 
 FILE_BYTES(web_console_html, "common/net/web/console.html");
 FILE_BYTES(web_chat_html, "common/net/web/chat.html");
@@ -60,8 +61,7 @@ bool web_wants_page(struct http_x *x) {
 
 /* Of the bytes: what differs by chance is told apart. */
 static void etag_of(const struct web_file *f, char etag[24]) {
-    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
-    for (uint64_t i = 0; i < *f->n; i++) h = (h ^ (unsigned char)f->bytes[i]) * 0x100000001b3u;
+    const uint64_t h = hash64_bytes(HASH64_BEGIN, f->bytes, *f->n);
     snprintf(etag, 24, "\"%016llx\"", (unsigned long long)h);
 }
 

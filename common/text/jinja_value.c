@@ -5,6 +5,7 @@
 #include <string.h>
 #include "common/base/splitmix.h"
 #include "common/text/jinja_run.h"
+#include "proto/hash.h"
 #include "proto/json.h"
 
 enum { DICT_SEARCH_MAX = 8, LIST_CAP_MIN = 8 };
@@ -266,11 +267,9 @@ bool jv_compare(struct jinja_run *r, const struct jv *a, const struct jv *b, con
 
 /* ---- dicts */
 
-static uint64_t hash_bytes(const char *s,
-                           size_t n) { /* FNV-1a; the number of keys is bounded by the input */
-    uint64_t h = 14695981039346656037u;
-    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)s[i]) * 1099511628211u;
-    return h;
+/* The number of keys is bounded by the input. */
+static uint64_t hash_bytes(const char *s, size_t n) {
+    return hash64_bytes(HASH64_BEGIN, s, n);
 }
 
 /* Equal values have equal hashes: 1, 1.0 and true are one key. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "proto/dresult.h"
+#include "proto/hash.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -24,9 +25,7 @@ struct seen {
 };
 
 static void mix(struct seen *s, const void *p, size_t n) {
-    const uint8_t *b = p;
-    for (size_t i = 0; i < n; i++) s->hash = (s->hash ^ b[i]) * 0x100000001b3u;
-    s->hash = (s->hash ^ n) * 0x100000001b3u;
+    s->hash = hash64_add(hash64_bytes(s->hash, p, n), n);
 }
 
 static enum err parse_all(struct seen *s, const char *p, size_t n, size_t cut);
