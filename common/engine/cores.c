@@ -79,22 +79,32 @@ static bool holds(const int *cpus, int n, int cpu) {
     return false;
 }
 
+/* Of a node that is online: as many as fit into out; what cannot be read is none. */
+static int read_nodes(const char *sys, const char *name, int out[NODES_MAX]) {
+    char path[PATH_BYTES];
+    int n;
+    snprintf(path, sizeof(path), "%s/devices/system/node/%s", sys, name);
+    read_list(path, out, NODES_MAX, &n);
+    return n;
+}
+
 void cores_where(const char *sys, int cpu, struct core_place *out) {
     char path[PATH_BYTES];
-    int list[CORES_CPUS_MAX], nodes[NODES_MAX], n = 0, n_nodes = 0;
-    *out = (struct core_place){.core = cpu, .node = 0};
+    int list[CORES_CPUS_MAX], nodes[NODES_MAX], n = 0;
+    *out = (struct core_place){.core = cpu, .node = 0, .memory = true};
     snprintf(path, sizeof(path), "%s/devices/system/cpu/cpu%d/topology/thread_siblings_list", sys,
              cpu);
     read_list(path, list, CORES_CPUS_MAX, &n);
     for (int i = 0; holds(list, n, cpu) && i < n; i++)
         if (list[i] < out->core) out->core = list[i];
-    snprintf(path, sizeof(path), "%s/devices/system/node/online", sys);
-    read_list(path, nodes, NODES_MAX, &n_nodes);
+    const int n_nodes = read_nodes(sys, "online", nodes);
     for (int i = 0; i < n_nodes; i++) {
         snprintf(path, sizeof(path), "%s/devices/system/node/node%d/cpulist", sys, nodes[i]);
         read_list(path, list, CORES_CPUS_MAX, &n);
         if (!holds(list, n, cpu)) continue;
         out->node = nodes[i];
+        n = read_nodes(sys, "has_memory", nodes);
+        out->memory = n == 0 || holds(nodes, n, out->node);
         return;
     }
 }
@@ -104,12 +114,14 @@ void cores_where(const char *sys, int cpu, struct core_place *out) {
 struct ranked {
     int cpu, at;      /* place in the list */
     int round;        /* how many of the same core stand before it */
-    int node, weight; /* cpus of the list on its node */
+    int node, weight; /* cores of the list on its node */
+    bool memory;
 };
 
 static int by_rank(const void *x, const void *y) {
     const struct ranked *a = x, *b = y;
     if (a->round != b->round) return a->round - b->round;
+    if (a->memory != b->memory) return a->memory ? -1 : 1;
     if (a->weight != b->weight) return b->weight - a->weight;
     if (a->node != b->node) return a->node - b->node;
     return a->at - b->at;
@@ -125,23 +137,32 @@ int cores_order(const char *sys, int *cpus, int n, int *n_nodes) {
         free(r);
         return n; /* as they are */
     }
-    for (int i = 0; i < n; i++) cores_where(sys, cpus[i], &where[i]);
     for (int i = 0; i < n; i++) {
         bool first_of_node = true;
-        r[i] = (struct ranked){.cpu = cpus[i], .at = i, .node = where[i].node};
-        for (int k = 0; k < n; k++) {
-            r[i].round += k < i && where[k].core == where[i].core;
-            r[i].weight += where[k].node == where[i].node;
-            if (k < i && where[k].node == where[i].node) first_of_node = false;
+        cores_where(sys, cpus[i], &where[i]);
+        r[i] = (struct ranked){
+            .cpu = cpus[i], .at = i, .node = where[i].node, .memory = where[i].memory};
+        for (int k = 0; k < i; k++) {
+            r[i].round += where[k].core == where[i].core;
+            if (where[k].node == where[i].node) first_of_node = false;
         }
         n_cores += r[i].round == 0;
         *n_nodes += first_of_node;
     }
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < n; k++) r[i].weight += r[k].round == 0 && r[k].node == r[i].node;
     qsort(r, (size_t)n, sizeof(*r), by_rank);
     for (int i = 0; i < n; i++) cpus[i] = r[i].cpu;
     free(where);
     free(r);
     return n_cores;
+}
+
+int cores_keep(const cpu_set_t *may, int *cpus, int n) {
+    int kept = 0;
+    for (int i = 0; i < n; i++)
+        if (cpus[i] < CPU_SETSIZE && CPU_ISSET(cpus[i], may)) cpus[kept++] = cpus[i];
+    return kept;
 }
 
 /* Every thread there is: a library may have started some before main(). */
@@ -156,21 +177,27 @@ static bool move_all(const cpu_set_t *to) {
     return good;
 }
 
-bool cores_leave(const char *sys, const int *cpus, int n) {
-    cpu_set_t may, near, others;
+bool cores_others(const char *sys, const cpu_set_t *may, const int *cpus, int n, cpu_set_t *out) {
+    cpu_set_t near;
     struct core_place mine, its;
-    if (n == 0 || sched_getaffinity(0, sizeof(may), &may) != 0) return false;
     CPU_ZERO(&near);
-    CPU_ZERO(&others);
+    CPU_ZERO(out);
+    if (n == 0) return false;
     cores_where(sys, cpus[0], &mine);
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (!CPU_ISSET(cpu, &may) || holds(cpus, n, cpu)) continue;
+        if (!CPU_ISSET(cpu, may) || holds(cpus, n, cpu)) continue;
         cores_where(sys, cpu, &its);
-        CPU_SET(cpu, &others);
+        CPU_SET(cpu, out);
         if (its.node == mine.node) CPU_SET(cpu, &near);
     }
-    if (CPU_COUNT(&near) == 0) near = others;
-    return CPU_COUNT(&near) > 0 && move_all(&near);
+    if (CPU_COUNT(&near) > 0) *out = near;
+    return CPU_COUNT(out) > 0;
+}
+
+bool cores_leave(const char *sys, const int *cpus, int n) {
+    cpu_set_t may, others;
+    return sched_getaffinity(0, sizeof(may), &may) == 0 &&
+           cores_others(sys, &may, cpus, n, &others) && move_all(&others);
 }
 
 void cores_yield_always(void) {

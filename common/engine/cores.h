@@ -9,6 +9,7 @@
 #ifndef BATON_ENGINE_CORES_H
 #define BATON_ENGINE_CORES_H
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include "proto/err.h"
@@ -22,20 +23,28 @@ bool cores_list(int *out, int max, int *n, const char *text, size_t len);
 
 /* What the system knows of one cpu. */
 struct core_place {
-    int core; /* the lowest cpu of the same core; the cpu itself when unknown */
-    int node; /* 0 when unknown */
+    int core;    /* the lowest cpu of the same core; the cpu itself when unknown */
+    int node;    /* 0 when unknown */
+    bool memory; /* the node has some of its own, or it is not known */
 };
 /* sys: "/sys", or a folder like it. What cannot be read counts as a core of its own on node 0. */
 void cores_where(const char *sys, int cpu, struct core_place *out);
 
-/* Orders cpus[0..n) so that the first of them are on different cores, of the node that has most of
- * them first; otherwise in their order. Returns on how many different cores they are; *n_nodes: on
- * how many nodes. */
+/* Orders cpus[0..n) so that the first of them are on different cores: of nodes with memory first,
+ * of these the node with most of the cores first; otherwise in their order. Returns on how many
+ * different cores they are; *n_nodes: on how many nodes. */
 int cores_order(const char *sys, int *cpus, int n, int *n_nodes);
 
+/* Leaves those of cpus[0..n) that may be used, in their order; returns how many. A process may not
+ * use what is offline, outside its cpuset or its affinity: sched_getaffinity() says all of it. */
+int cores_keep(const cpu_set_t *may, int *cpus, int n);
+
+/* What remains of `may` without cpus[0..n), on the node of the first of them if anything of it
+ * does. False: nothing. */
+bool cores_others(const char *sys, const cpu_set_t *may, const int *cpus, int n, cpu_set_t *out);
+
 /* Keeps the threads of this process, and those they start from now on, off cpus[0..n): on the
- * others the caller may use, of the same node if there are any. False: there are no others, nothing
- * changed. */
+ * others the caller may use, as cores_others(). False: there are none, nothing changed. */
 bool cores_leave(const char *sys, const int *cpus, int n);
 
 /* From now on the calling thread runs only where no other thread wants to. */

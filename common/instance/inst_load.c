@@ -179,12 +179,30 @@ static void *thread_main(void *arg) {
     return NULL;
 }
 
+/* Without those that this process may not use, as far as others are left: where none is, the first
+ * thread's core is named as one that cannot be used. */
+static int usable_cores(int *cores, int n) {
+    cpu_set_t may;
+    int usable[CONF_CPUS_MAX];
+    if (sched_getaffinity(0, sizeof(may), &may) != 0) return n;
+    memcpy(usable, cores, (size_t)n * sizeof(*cores));
+    const int kept = cores_keep(&may, usable, n);
+    if (kept == 0 || kept == n) return n;
+    log_warn("start",
+             "event=cores_left_out asked=%d usable=%d why=\"offline, or outside this process's "
+             "cpuset or affinity\"",
+             n, kept);
+    memcpy(cores, usable, (size_t)kept * sizeof(*cores));
+    return kept;
+}
+
 void inst_place(struct instance *in) {
     const struct inst_conf *c = &in->conf;
     struct inst_loader *l = &in->loader;
     int n_nodes, n = c->pin_threads ? inst_conf_cores(c, l->cores, NULL) : 0;
     l->n_cores = 0;
     if (n <= 0) return;
+    n = usable_cores(l->cores, n);
     int n_threads = (int)c->compute_threads, n_own = cores_order("/sys", l->cores, n, &n_nodes);
     if (n_threads == 0) n_threads = n_own;
     l->n_cores = n_threads < n ? n_threads : n;
