@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/whole_file.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/process_file.h"
 #include "coordinator/stand_in.h"
@@ -197,36 +197,14 @@ static void path_of(char path[PATH_BYTES], const struct coord_conf *c, const cha
              name);
 }
 
-static bool write_all(int fd, const char *p, size_t n) {
-    while (n > 0) {
-        const ssize_t k = write(fd, p, n);
-        if (k < 0 && errno == EINTR) continue;
-        if (k <= 0) return false;
-        p += k;
-        n -= (size_t)k;
-    }
-    return true;
-}
-
-/* 0, or errno. */
-static int replace(const char *path, const char *bytes, size_t n) {
-    char fresh[PATH_BYTES + 8];
-    snprintf(fresh, sizeof(fresh), "%s.new", path);
-    const int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640);
-    if (fd < 0) return errno;
-    int why = write_all(fd, bytes, n) ? 0 : errno;
-    if (close(fd) != 0 && why == 0) why = errno;
-    if (why == 0 && rename(fresh, path) != 0) why = errno;
-    return why;
-}
-
 /* failed: of the time before; an error is logged once. Without its folder a file is not wanted: the
  * reference's default names one. */
 static bool put(const struct coordinator *co, const char *name, const char *bytes, size_t n,
                 bool *failed) {
-    char path[PATH_BYTES];
+    char path[PATH_BYTES], fresh[PATH_BYTES + 8];
     path_of(path, &co->conf, name);
-    const int why = replace(path, bytes, n);
+    snprintf(fresh, sizeof(fresh), "%s.new", path);
+    const int why = whole_replace(AT_FDCWD, fresh, path, 0640, bytes, n);
     if (why == ENOENT && !*failed)
         log_info("files", "event=no_folder file=%s", path);
     else if (why != 0 && !*failed)
@@ -281,24 +259,6 @@ void cluster_files_tick(struct coordinator *co, uint64_t now_ms) {
 
 /* ---- how one is read */
 
-static enum err read_all(struct buf *b, int fd, struct errbuf *eb) {
-    struct stat st;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
-        (st.st_mode & 022) != 0)
-        return err_set(eb, ERR_BAD_CONFIG,
-                       "it must be a file of the coordinator's user that nobody else may write");
-    for (;;) {
-        if (!buf_reserve(b, 65536)) return err_set(eb, ERR_NO_MEMORY, "out of memory");
-        const ssize_t n = read(fd, b->data + b->len, 65536);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return err_set(eb, ERR_IO, "%s", strerror(errno));
-        if (n == 0) return ERR_OK;
-        b->len += (size_t)n;
-        if (b->len > PROCESS_FILE_BYTES_MAX)
-            return err_set(eb, ERR_TOO_LARGE, "larger than %d bytes", PROCESS_FILE_BYTES_MAX);
-    }
-}
-
 static enum err check_nodes(const struct process_file *f, const struct rank_table *t,
                             struct errbuf *eb) {
     char(*text)[STORE_IDENTITY_BYTES] = calloc(t->n_nodes + 1, sizeof(*text));
@@ -338,7 +298,8 @@ void cluster_files_load(struct coordinator *co, const struct rank_table *t) {
     path_of(path, &co->conf, co->conf.process_path);
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0 && errno == ENOENT) return;
-    enum err e = fd >= 0 ? read_all(&b, fd, &why) : err_set(&why, ERR_IO, "%s", strerror(errno));
+    enum err e = fd >= 0 ? whole_read_own(&b, fd, PROCESS_FILE_BYTES_MAX, &why)
+                         : err_set(&why, ERR_IO, "%s", strerror(errno));
     if (fd >= 0) close(fd);
     if (e == ERR_OK) e = process_file_parse(&f, b.data != NULL ? b.data : "", b.len, &why);
     if (e == ERR_OK) {

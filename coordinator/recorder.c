@@ -13,6 +13,7 @@
 #include "common/base/build.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/whole_file.h"
 #include "proto/json_lex.h"
 
 enum { NAMES_MAX = 100, LAST_LINE_BYTES = 256, PATH_BYTES = 4096 };
@@ -33,18 +34,6 @@ struct recorder {
 
 /* ---- the thread that writes */
 
-/* 0, or errno. */
-static int write_all(int fd, const char *p, size_t n) {
-    while (n > 0) {
-        ssize_t got = write(fd, p, n);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return errno;
-        p += got;
-        n -= (size_t)got;
-    }
-    return 0;
-}
-
 static void *writer(void *arg) {
     struct recorder *rec = arg;
     struct buf out = BUF_INIT;
@@ -56,7 +45,7 @@ static void *writer(void *arg) {
         rec->waiting = out;
         const bool failed = rec->error != 0;
         pthread_mutex_unlock(&rec->lock);
-        const int error = failed ? 0 : write_all(rec->fd, taken.data, taken.len);
+        const int error = failed ? 0 : whole_write(rec->fd, taken.data, taken.len);
         buf_clear(&taken);
         out = taken;
         pthread_mutex_lock(&rec->lock);

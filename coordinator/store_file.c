@@ -4,13 +4,12 @@
  * say what they are. The folder is locked as long as the coordinator runs. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include "common/base/log.h"
+#include "common/base/whole_file.h"
 #include "coordinator/store_priv.h"
 
 #define NEW_NAME STORE_FILE_NAME ".new"
@@ -25,36 +24,17 @@ static enum err refuse(struct errbuf *eb, const char *dir, const char *what) {
     return err_set(eb, ERR_BAD_CONFIG, "pd.state_dir %s: %s", dir, what);
 }
 
-/* Reads all of it. ERR_NOT_FOUND: there is none. */
-static enum err read_all(struct buf *b, int fd, struct errbuf *eb) {
-    for (;;) {
-        if (!buf_reserve(b, 65536)) return err_set(eb, ERR_NO_MEMORY, "out of memory");
-        const ssize_t n = read(fd, b->data + b->len, 65536);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return err_set(eb, ERR_IO, "%s", strerror(errno));
-        if (n == 0) return ERR_OK;
-        b->len += (size_t)n;
-        if (b->len > STORE_FILE_BYTES_MAX)
-            return err_set(eb, ERR_TOO_LARGE, "larger than %d bytes", STORE_FILE_BYTES_MAX);
-    }
-}
-
 static enum err load(struct store_file *f, struct errbuf *eb) {
     struct errbuf why = {0};
     struct buf b = BUF_INIT;
-    struct stat st;
     const int fd =
         openat(f->dir_fd, STORE_FILE_NAME, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0 && errno == ENOENT) return ERR_OK;
     if (fd < 0) return refuse(eb, f->dir, "its " STORE_FILE_NAME " cannot be opened");
-    enum err e = ERR_OK;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
-        (st.st_mode & 022) != 0)
-        e = refuse(eb, f->dir,
-                   "its " STORE_FILE_NAME
-                   " must be a file of the coordinator's user that nobody else may write");
-    if (e == ERR_OK) {
-        e = read_all(&b, fd, &why);
+    enum err e = whole_read_own(&b, fd, STORE_FILE_BYTES_MAX, &why);
+    if (e == ERR_BAD_CONFIG) {
+        e = err_set(eb, e, "pd.state_dir %s: its " STORE_FILE_NAME ": %s", f->dir, why.text);
+    } else {
         if (e == ERR_OK)
             e = store_state_parse(&f->store.state, b.data != NULL ? b.data : "", b.len, &why);
         if (e != ERR_OK)
@@ -67,35 +47,13 @@ static enum err load(struct store_file *f, struct errbuf *eb) {
     return e;
 }
 
-static bool write_all(int fd, const char *p, size_t n) {
-    while (n > 0) {
-        const ssize_t k = write(fd, p, n);
-        if (k < 0 && errno == EINTR) continue;
-        if (k <= 0) return false;
-        p += k;
-        n -= (size_t)k;
-    }
-    return true;
-}
-
 static enum err file_write(struct store *s, struct errbuf *eb) {
     struct store_file *f = (struct store_file *)s;
     struct buf b = BUF_INIT;
     enum err e = store_state_format(&b, &s->state);
     if (e == ERR_OK) {
-        const int fd = openat(f->dir_fd, NEW_NAME,
-                              O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640);
-        bool good = fd >= 0 && write_all(fd, b.data, b.len);
-        int why = errno;
-        if (fd >= 0 && close(fd) != 0 && good) {
-            good = false;
-            why = errno;
-        }
-        if (good && renameat(f->dir_fd, NEW_NAME, f->dir_fd, STORE_FILE_NAME) != 0) {
-            good = false;
-            why = errno;
-        }
-        if (!good) e = err_set(eb, ERR_IO, "%s/" STORE_FILE_NAME ": %s", f->dir, strerror(why));
+        const int why = whole_replace(f->dir_fd, NEW_NAME, STORE_FILE_NAME, 0640, b.data, b.len);
+        if (why != 0) e = err_set(eb, ERR_IO, "%s/" STORE_FILE_NAME ": %s", f->dir, strerror(why));
     } else {
         err_set(eb, e, "no memory for the state");
     }

@@ -11,6 +11,7 @@
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/whole_file.h"
 
 struct line_file {
     char *path;
@@ -46,19 +47,6 @@ static void look_again(struct line_file *f) {
     f->fd = open_file(f->path);
 }
 
-/* 0, or errno. */
-static int write_all(int fd, const char *p, size_t n) {
-    if (fd < 0) return EBADF;
-    while (n > 0) {
-        const ssize_t got = write(fd, p, n);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return errno;
-        p += got;
-        n -= (size_t)got;
-    }
-    return 0;
-}
-
 static uint64_t n_lines(const struct buf *b) {
     uint64_t n = 0;
     for (size_t i = 0; i < b->len; i++) n += b->data[i] == '\n';
@@ -67,7 +55,7 @@ static uint64_t n_lines(const struct buf *b) {
 
 static void write_lines(struct line_file *f, const struct buf *lines) {
     look_again(f);
-    const int error = write_all(f->fd, lines->data, lines->len);
+    const int error = whole_write(f->fd, lines->data, lines->len);
     if (error != 0) atomic_fetch_add(&f->n_dropped, n_lines(lines));
     if (error != 0 && !f->failing)
         log_error("log", "event=lines_lost file=%s detail=\"%s\"", f->path, strerror(error));

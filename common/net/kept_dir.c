@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/whole_file.h"
 
 #define SUFFIX   ".kept"
 #define NEW_NAME "new" /* no file of an answer: it has no suffix */
@@ -42,33 +42,10 @@ struct kept_dir {
 
 /* ---- the thread */
 
-static bool write_all(int fd, const char *p, size_t n) {
-    while (n > 0) {
-        const ssize_t k = write(fd, p, n);
-        if (k < 0 && errno == EINTR) continue;
-        if (k <= 0) return false;
-        p += k;
-        n -= (size_t)k;
-    }
-    return true;
-}
-
-/* 0, or errno. */
-static int write_file(const struct kept_dir *d, const struct job *j) {
-    const int fd =
-        openat(d->fd, NEW_NAME, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) return errno;
-    int why = write_all(fd, j->bytes.data, j->bytes.len) ? 0 : errno;
-    if (close(fd) != 0 && why == 0) why = errno;
-    if (why == 0 && renameat(d->fd, NEW_NAME, d->fd, j->name) != 0) why = errno;
-    if (why != 0) unlinkat(d->fd, NEW_NAME, 0);
-    return why;
-}
-
 static void run_job(struct kept_dir *d, struct job *j) {
     int why = 0;
     if (j->bytes.len > 0)
-        why = write_file(d, j);
+        why = whole_replace(d->fd, NEW_NAME, j->name, 0600, j->bytes.data, j->bytes.len);
     else if (unlinkat(d->fd, j->name, 0) != 0 && errno != ENOENT)
         why = errno;
     if (why != 0 && !d->failed)
@@ -160,25 +137,11 @@ struct found {
 /* Takes the file into the store; without a store only looks when it was used. */
 static enum err read_file(const struct kept_dir *d, const char *name, struct kept_store *store,
                           int64_t *used_unix_s, struct errbuf *eb) {
-    struct stat st;
     struct buf b = BUF_INIT;
     struct kept_file f;
     const int fd = openat(d->fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return err_set(eb, ERR_IO, "%s", strerror(errno));
-    enum err e = ERR_OK;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
-        (st.st_mode & 022) != 0)
-        e = err_set(eb, ERR_INVALID, "it must be a file of this user that nobody else may write");
-    else if ((uint64_t)st.st_size > kept_one_max(d->store) + FILE_BYTES_EXTRA)
-        e = err_set(eb, ERR_TOO_LARGE, "it is larger than an answer may be");
-    else if (!buf_reserve(&b, (size_t)st.st_size))
-        e = err_set(eb, ERR_NO_MEMORY, "out of memory");
-    while (e == ERR_OK && b.len < (size_t)st.st_size) {
-        const ssize_t n = read(fd, b.data + b.len, (size_t)st.st_size - b.len);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) e = err_set(eb, ERR_IO, "it cannot be read");
-        if (n > 0) b.len += (size_t)n;
-    }
+    enum err e = whole_read_own(&b, fd, kept_one_max(d->store) + FILE_BYTES_EXTRA, eb);
     close(fd);
     if (e == ERR_OK) e = kept_file_parse(&f, b.data != NULL ? b.data : "", b.len, eb);
     if (e == ERR_OK && strncmp(f.id, name, strlen(f.id)) != 0)

@@ -62,7 +62,7 @@ def test_they_say_what_is_so_and_the_next_coordinator_starts_with_it():
         os.chmod(process, 0o666)
         c.coordinator.start()
         wait_for(lambda: "event=ignored" in c.coordinator.log(), 20 * SLOW, "it says so")
-        assert "must be a file of the coordinator's user that nobody else may write" in c.coordinator.log()
+        assert "it must be a file of this user that nobody else may write" in c.coordinator.log()
         assert post(c.mgmt, "/v1/instances/undrain", {"id": d}).status == 200
 
 
