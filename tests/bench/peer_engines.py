@@ -134,11 +134,12 @@ class Server:
 
 
 @contextlib.contextmanager
-def their_server(folder, model, threads, *more):
+def their_server(folder, model, threads, *more, pin=True):
+    """With one thread on the last core, unless pin is false."""
     (port,) = harness.free_ports(1)
     command = [os.path.join(folder, "llama-server"), "-m", model, "--host", "127.0.0.1", "--port", str(port), "-t", str(threads), "-tb", str(threads), *more]
     with tempfile.TemporaryFile("w+") as log:
-        p = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=lambda: pinned(threads))
+        p = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=lambda: pin and pinned(threads))
         try:
             def ready():
                 with contextlib.suppress(OSError):

@@ -11,7 +11,7 @@ import sys
 from xml.sax.saxutils import escape
 
 W, H, LEFT, RIGHT, TOP, BOTTOM = 400, 250, 54, 14, 34, 44
-TARGETS = {"split": ("a", "Baton, split: P and D, a thread each"), "whole": ("b", "Baton, one instance, two threads"), "llama.cpp": ("c", "llama.cpp, two threads")}
+TARGETS = {"split": ("a", "Baton, split: P and D, a thread each"), "whole": ("b", "Baton, one instance, two threads"), "llama.cpp": ("c", "llama.cpp, its best setting here")}
 STYLE = ("svg{--ink:#1c1f24;--soft:#5d6470;--line:#dfe3ea;--paper:#fff;--a:#2458c9;--b:#0b7a57;--c:#b4501a}"
          "@media(prefers-color-scheme:dark){svg{--ink:#e8eaee;--soft:#9aa3b2;--line:#333a45;--paper:#16191e;--a:#7ba7ff;--b:#4fd1a5;--c:#ffa46b}}"
          ".paper{fill:var(--paper)}text{font:12px system-ui,sans-serif;fill:var(--soft)}.title{fill:var(--ink);font-weight:600}.grid{stroke:var(--line)}"
