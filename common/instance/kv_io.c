@@ -253,6 +253,32 @@ static void link_recv(struct kv_plane *kp, struct kv_link *l) {
 
 /* ---- commands */
 
+void kv_obey(struct kv_plane *kp, struct kv_cmd *c, bool has_links) {
+    switch (c->kind) {
+    case KV_CMD_ROLE:
+    case KV_CMD_LINK:
+    case KV_CMD_UNLINK:
+    case KV_CMD_RETRY:
+    case KV_CMD_MEASURE:
+        if (has_links) kv_link_command(kp, (struct kv_link_cmd *)c);
+        free((struct kv_link_cmd *)c);
+        break;
+    case KV_CMD_TX_OPEN:
+    case KV_CMD_TX_OFFER:
+    case KV_CMD_TX_COMMIT:
+    case KV_CMD_TX_CANCEL:
+    case KV_CMD_TX_LEND:
+    case KV_CMD_TX_DECLINE:
+    case KV_CMD_TX_FREE: kv_tx_command(kp, c); break;
+    case KV_CMD_RX_GRANT:
+    case KV_CMD_RX_BUSY:
+    case KV_CMD_RX_REFUSE:
+    case KV_CMD_RX_CANCEL:
+    case KV_CMD_RX_FETCH:
+    case KV_CMD_RX_FREE: kv_rx_command(kp, c); break;
+    }
+}
+
 static bool obey_all(struct kv_plane *kp) {
     pthread_mutex_lock(&kp->mutex);
     struct kv_cmd *list = kp->cmds;
@@ -263,29 +289,7 @@ static bool obey_all(struct kv_plane *kp) {
     while (list != NULL) {
         struct kv_cmd *c = list;
         list = c->next; /* the command may free what it lives in */
-        switch (c->kind) {
-        case KV_CMD_ROLE:
-        case KV_CMD_LINK:
-        case KV_CMD_UNLINK:
-        case KV_CMD_RETRY:
-        case KV_CMD_MEASURE:
-            kv_link_command(kp, (struct kv_link_cmd *)c);
-            free((struct kv_link_cmd *)c);
-            break;
-        case KV_CMD_TX_OPEN:
-        case KV_CMD_TX_OFFER:
-        case KV_CMD_TX_COMMIT:
-        case KV_CMD_TX_CANCEL:
-        case KV_CMD_TX_LEND:
-        case KV_CMD_TX_DECLINE:
-        case KV_CMD_TX_FREE: kv_tx_command(kp, c); break;
-        case KV_CMD_RX_GRANT:
-        case KV_CMD_RX_BUSY:
-        case KV_CMD_RX_REFUSE:
-        case KV_CMD_RX_CANCEL:
-        case KV_CMD_RX_FETCH:
-        case KV_CMD_RX_FREE: kv_rx_command(kp, c); break;
-        }
+        kv_obey(kp, c, true);
     }
     return !stop;
 }

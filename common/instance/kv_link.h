@@ -366,6 +366,8 @@ void kv_deliver_late(void *kp, struct mail *m); /* loop thread, while closing: o
 
 /* ---- kv_io.c (I/O thread) */
 void *kv_io_main(void *kp);
+/* One command, which it frees or gives back. has_links false: commands of links come too late. */
+void kv_obey(struct kv_plane *kp, struct kv_cmd *c, bool has_links);
 void kv_post(struct kv_plane *kp, const struct kv_event *ev); /* copies */
 /* Appends the finished frame in kp->scratch (packed, not ended) to the pipe's queue. */
 void kv_pipe_send(struct kv_plane *kp, struct kv_pipe *p);

@@ -99,26 +99,7 @@ static void obey_leftovers(struct kv_plane *kp) {
     struct kv_cmd *c;
     while ((c = kp->cmds) != NULL) {
         if ((kp->cmds = c->next) == NULL) kp->cmds_last = &kp->cmds;
-        switch (c->kind) {
-        case KV_CMD_ROLE:
-        case KV_CMD_LINK:
-        case KV_CMD_UNLINK:
-        case KV_CMD_RETRY:
-        case KV_CMD_MEASURE: free((struct kv_link_cmd *)c); break;
-        case KV_CMD_TX_OPEN:
-        case KV_CMD_TX_OFFER:
-        case KV_CMD_TX_COMMIT:
-        case KV_CMD_TX_CANCEL:
-        case KV_CMD_TX_LEND:
-        case KV_CMD_TX_DECLINE:
-        case KV_CMD_TX_FREE: kv_tx_command(kp, c); break;
-        case KV_CMD_RX_GRANT:
-        case KV_CMD_RX_BUSY:
-        case KV_CMD_RX_REFUSE:
-        case KV_CMD_RX_CANCEL:
-        case KV_CMD_RX_FETCH:
-        case KV_CMD_RX_FREE: kv_rx_command(kp, c); break;
-        }
+        kv_obey(kp, c, false);
     }
 }
 
