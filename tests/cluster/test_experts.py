@@ -1,50 +1,27 @@
 """Goal: a mixture of experts is served split as on one instance, byte for byte, and /metrics tells where its rows went.
 Method: a tiny random model: one instance in standard mode reads it as a HuggingFace folder, a prefill and a decode instance as GGUF.
 Prompts around a block's edge, greedy and drawn, alone and eight at once, with a cold and a warm prefix cache."""
-import os
-import shutil
-import sys
-
 import pytest
 from families import made_up_ids
-from harness import FABLE, ROOT, Cluster, Standalone, get, in_threads, post
+from harness import Cluster, Standalone, get
 from test_metrics import Scrape
-
-sys.path.insert(0, os.path.join(ROOT, "tests", "oracle"))
-import make_decoder  # noqa: E402
-import make_gguf_decoder  # noqa: E402
+from tiny_models import answer, bodies, make_decoder, make_gguf_decoder, same_answers, with_tokenizer, write_both
 
 LAYERS, EXPERTS, USED, NEW = 2, 6, 3, 20
-BODIES = [{"model": "fable", "prompt": made_up_ids(n, 900 + n), "max_tokens": NEW, "ignore_eos": True, "logprobs": 3, **how}
-          for n in (1, 16, 17, 200) for how in ({"temperature": 0}, {"temperature": 0.9, "top_p": 0.95, "seed": 7})]
+BODIES = bodies((1, 16, 17, 200), 900, NEW)
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("experts")
-    make_decoder.write(str(folder / "hf"), "qwen2_moe", seed=7, vocab_size=4096, max_position_embeddings=512)
-    (folder / "gguf").mkdir()
-    make_gguf_decoder.write(str(folder / "hf"), str(folder / "gguf" / "model.gguf"))
-    for kind in ("hf", "gguf"):
-        for name in ("tokenizer.json", "tokenizer_config.json"):
-            shutil.copy(os.path.join(FABLE, name), folder / kind / name)
+    hf, gguf = write_both(tmp_path_factory.mktemp("experts"), "qwen2_moe")
     extra = {"BatonConfig": {"weightDtype": "f32", "chunkTokens": 64}}
-    with Standalone(model=str(folder / "hf"), extra=extra) as one, Cluster(model=str(folder / "gguf"), extra=extra) as c:
+    with Standalone(model=hf, extra=extra) as one, Cluster(model=gguf, extra=extra) as c:
         yield one, c
-
-
-def answer(base, body):
-    a = post(base, "/v1/completions", body)
-    assert a.status == 200, a.text
-    return a.json["choices"], a.json["usage"]["completion_tokens"]
 
 
 def test_split_is_whole(served):
     one, c = served
-    want = [answer(one.base, body) for body in BODIES]
-    assert [answer(c.base, body) for body in BODIES] == want
-    assert in_threads([lambda b=b: answer(c.base, b) for b in BODIES]) == want
-    assert len({str(w) for w in want}) == len(BODIES)
+    same_answers([answer(one.base, body) for body in BODIES], c.base, BODIES)
 
 
 def test_block_types_split_as_whole(tmp_path):
@@ -55,14 +32,12 @@ def test_block_types_split_as_whole(tmp_path):
     path.parent.mkdir()
     make_gguf_decoder.write(str(tmp_path / "hf"), str(path),
                             own=lambda n: None if "ffn_gate_inp" in n else "Q6_K" if "down" in n or "attn_v" in n or n == "output.weight" else "Q4_K")
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(os.path.join(FABLE, name), path.parent)
+    with_tokenizer(path.parent)
     extra = {"BatonConfig": {"chunkTokens": 64}}
     with Standalone(model=str(path), extra=extra) as one:
         want = [answer(one.base, body) for body in BODIES]
     with Cluster(model=str(path), extra=extra) as c:
-        assert [answer(c.base, body) for body in BODIES] == want
-        assert in_threads([lambda b=b: answer(c.base, b) for b in BODIES]) == want
+        same_answers(want, c.base, BODIES)
 
 
 def test_metrics_tell_where_rows_went(served):

@@ -6,30 +6,19 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 
 import pytest
-from families import made_up_ids
-from harness import FABLE, ROOT, Cluster, Standalone, in_threads, post
-
-sys.path.insert(0, os.path.join(ROOT, "tests", "oracle"))
-import make_decoder  # noqa: E402
-import make_gguf_decoder  # noqa: E402
+from harness import ROOT, Cluster, Standalone
+from tiny_models import answer, bodies, same_answers, write_both
 
 BATONCTL = os.path.join(ROOT, os.environ.get("BUILD", "build"), "bin", "batonctl")
-BODIES = [{"model": "fable", "prompt": made_up_ids(n, 800 + n), "max_tokens": 20, "ignore_eos": True, "logprobs": 3, **how}
-          for n in (1, 16, 17, 200) for how in ({"temperature": 0}, {"temperature": 0.9, "top_p": 0.95, "seed": 7})]
+BODIES = bodies((1, 16, 17, 200), 800)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("latent")
-    make_decoder.write(str(folder / "hf"), "deepseek_v3", seed=7, vocab_size=4096, max_position_embeddings=512)
-    (folder / "gguf").mkdir()
-    make_gguf_decoder.write(str(folder / "hf"), str(folder / "gguf" / "model.gguf"))
-    for kind in ("hf", "gguf"):
-        for name in ("tokenizer.json", "tokenizer_config.json"):
-            shutil.copy(os.path.join(FABLE, name), folder / kind / name)
+    write_both(folder, "deepseek_v3")
     return folder
 
 
@@ -40,18 +29,9 @@ def served(request, folder):
         yield one, c
 
 
-def answer(base, body):
-    a = post(base, "/v1/completions", body)
-    assert a.status == 200, a.text
-    return a.json["choices"], a.json["usage"]["completion_tokens"]
-
-
 def test_split_is_whole(served):
     one, c = served
-    want = [answer(one.base, body) for body in BODIES]
-    assert [answer(c.base, body) for body in BODIES] == want
-    assert in_threads([lambda b=b: answer(c.base, b) for b in BODIES]) == want
-    assert len({str(w) for w in want}) == len(BODIES)
+    same_answers([answer(one.base, body) for body in BODIES], c.base, BODIES)
 
 
 def test_kv_of_a_token_is_one_row(folder):
