@@ -185,6 +185,7 @@ static void poll(struct coordinator *co, struct inst *in);
 static void lose_role(struct inst *in) {
     in->facts.roleless = true;
     in->plan.posted_hash = 0;
+    in->plan.both = false;
     in->reread_config = true;
     inst_breakers_reset(&in->co->reg, in);
 }

@@ -160,12 +160,14 @@ static struct plan_conf conf_of(const struct coordinator *co) {
 }
 
 /* ---- what is new in a plan */
+/* One that follows the load is not waited for: it takes nothing from what runs there. */
 static void begin_switch(struct coordinator *co, struct inst *in, enum inst_role role, bool force,
-                         const char *by) {
+                         bool at_once, const char *by) {
     log_info("controller", "id=%u event=switch by=%s from=%s to=%s force=%d", in->id, by,
              inst_role_name(in->plan.place.role), inst_role_name(role), force);
     in->plan.place.next = role;
     in->plan.force = force;
+    in->plan.at_once = at_once;
     in->plan.switch_began_us = clock_us();
     in->plan.switch_until_ms = clock_ms() + (uint64_t)co->conf.drain_s * 1000;
     drain_tick(co, in, clock_ms());
@@ -210,7 +212,8 @@ static void take(struct coordinator *co, struct inst *in, const struct plan_node
     if (v->place.next != at->next) {
         log_warn("controller", "event=role_wanted group=%u role=%s", at->group,
                  inst_role_name(v->place.next));
-        begin_switch(co, in, v->place.next, false, v->place.by_load ? "load" : "plan");
+        begin_switch(co, in, v->place.next, false, v->place.by_load,
+                     v->place.by_load ? "load" : "plan");
     }
 }
 
@@ -355,7 +358,7 @@ enum err planner_switch(struct coordinator *co, uint32_t id, enum inst_role role
         drain_tick(co, in, clock_ms());
         planner_run(co);
     } else {
-        begin_switch(co, in, role, force, "order");
+        begin_switch(co, in, role, force, false, "order");
     }
     return ERR_OK;
 }
@@ -367,5 +370,5 @@ void planner_end_late_switch(struct inst *in, uint64_t now_ms) {
     log_warn("controller", "id=%u event=switch_given_up tasks=%u detail=\"%s\"", in->id,
              in->ledger.tasks, in->facts.last_error);
     in->plan.place.next = ROLE_NONE;
-    in->plan.force = false;
+    in->plan.force = in->plan.at_once = false;
 }

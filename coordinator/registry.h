@@ -64,7 +64,9 @@ struct inst_facts {
 struct inst_plan {
     struct plan_place place;
     struct inst_override override;
-    bool force; /* the switch to place.next need not wait */
+    bool force;   /* the switch to place.next need not wait */
+    bool at_once; /* nor need it, as it does both until what it has is done (stand_in.h) */
+    bool both;    /* such a switch is over, and some of its old role may be left */
     uint64_t switch_until_ms, switch_began_us;
     uint64_t switched_ms;       /* when a switch was over; 0: none was */
     uint64_t shared_ms;         /* when its share changed; 0: it never did */
@@ -100,6 +102,7 @@ struct inst {
     bool probing_config, reread_config;
     bool look_again; /* another poll, as soon as this one is answered */
     enum inst_role posting_role;
+    bool posting_switch; /* to plan.place.next */
     uint64_t posting_hash;
     /* role_post.c: what its own part in role bodies is made of, in this tick; what the last body
      * that was made for it was made of, 0: none was; and the hash of that body */

@@ -424,14 +424,14 @@ void relay_instance_lost(struct relay_set *s, uint32_t inst_id) {
     relay_schedule(s);
 }
 
-/* Those that use the instance; both: as P and as D. */
-static size_t move_all(struct relay_set *s, uint32_t inst_id, bool both, enum cause cause) {
+/* Those that use the instance as P, as D. */
+static size_t move_all(struct relay_set *s, uint32_t inst_id, bool of_p, bool of_d,
+                       enum cause cause) {
     size_t n_left = 0;
     for (struct relay *r = s->first, *next; r != NULL; r = next) {
         next = r->next;
         const struct attempt *a = &r->attempt;
-        const bool as_d = a->d_id == inst_id, as_p = a->p_id == inst_id;
-        if (both ? as_d && as_p : as_d || (as_p && !a->answered))
+        if ((of_d && a->d_id == inst_id) || (of_p && a->p_id == inst_id && !a->answered))
             n_left += !relay_move(r, inst_id, cause);
     }
     relay_schedule(s);
@@ -439,11 +439,11 @@ static size_t move_all(struct relay_set *s, uint32_t inst_id, bool both, enum ca
 }
 
 size_t relay_move_off(struct relay_set *s, uint32_t inst_id, enum cause cause) {
-    return move_all(s, inst_id, false, cause);
+    return move_all(s, inst_id, true, true, cause);
 }
 
-void relay_unpair(struct relay_set *s, uint32_t inst_id) {
-    (void)move_all(s, inst_id, true, CAUSE_ROLE_SWITCHED);
+void relay_move_part(struct relay_set *s, uint32_t inst_id, bool of_d) {
+    (void)move_all(s, inst_id, !of_d, of_d, CAUSE_ROLE_SWITCHED);
 }
 
 void relay_abort_all(struct relay_set *s, int status, const char *text) {

@@ -43,8 +43,8 @@ void relay_instance_lost(struct relay_set *s, uint32_t inst_id);
  * another attempt elsewhere and keeps what its client has. Returns how many cannot, and stay: their
  * client is about to end them, or nothing is known of what it has. */
 size_t relay_move_off(struct relay_set *s, uint32_t inst_id, enum cause cause);
-/* The same for what one instance does alone, as P and D, when there is a D again. */
-void relay_unpair(struct relay_set *s, uint32_t inst_id);
+/* The same for its part as D (of_d), or as P, alone: it goes on in the other role. */
+void relay_move_part(struct relay_set *s, uint32_t inst_id, bool of_d);
 void relay_abort_all(struct relay_set *s, int status, const char *text);
 
 /* Whether each request could go on at another coordinator that has the journal; to: what would take

@@ -33,10 +33,14 @@ static int by_id(const void *a, const void *b) {
 }
 
 /* Whether it is to be linked with p when it has the role; one that stands in has the peers of the
- * role of its plan. */
+ * role of its plan, and one that changes its role at once those of both. */
 static bool is_peer(const struct inst *in, enum inst_role role, const struct inst *p) {
-    if (role == ROLE_FLEX) role = in->plan.place.role;
-    return p != in && p->facts.online && plan_is_peer(role, in->plan.place.group, &p->plan.place);
+    const struct plan_place *at = &p->plan.place;
+    const unsigned group = in->plan.place.group;
+    if (p == in || !p->facts.online) return false;
+    if (stand_in_changes(p) || (role == ROLE_FLEX && stand_in_changes(in)))
+        return group != 0 && at->group == group && at->role != ROLE_NONE;
+    return plan_is_peer(role == ROLE_FLEX ? in->plan.place.role : role, group, at);
 }
 
 static bool may_be_alone(const struct inst *in, enum inst_role role) {
@@ -49,7 +53,7 @@ static char *body_for(const struct coordinator *co, const struct inst *in, enum 
                       bool force) {
     struct role_msg m = {.has_peers = true, .force = force, .drained = in->drain.ordered};
     fill_node(&m.local, in);
-    if (role == ROLE_FLEX) m.local.p_percentage = stand_in_share(&in->plan.place);
+    if (role == ROLE_FLEX) m.local.p_percentage = stand_in_share_of(in);
     m.peers = calloc(co->reg.n + 1, sizeof(*m.peers));
     if (m.peers == NULL) return NULL;
     for (const struct inst *p = co->reg.first; p != NULL; p = p->next)
@@ -83,7 +87,7 @@ static uint64_t fingerprint_of_node(const struct inst *in) {
 }
 
 /* Of the members of each group that may be somebody's peers, by role: a sum, since bodies have them
- * in one order whoever came first. */
+ * in one order whoever came first. Those that change their role at once are of both. */
 struct role_fingerprints {
     unsigned n_groups;
     struct {
@@ -110,8 +114,11 @@ static struct role_fingerprints *fingerprints_make(struct coordinator *co) {
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
         in->node_fingerprint = fingerprint_of_node(in);
         if (!counts(in)) continue;
-        g->of[in->plan.place.group][column(in->plan.place.role)].sum += in->node_fingerprint;
-        g->of[in->plan.place.group][column(in->plan.place.role)].n++;
+        for (int k = 0; k < 2; k++) {
+            if (k != column(in->plan.place.role) && !stand_in_changes(in)) continue;
+            g->of[in->plan.place.group][k].sum += in->node_fingerprint;
+            g->of[in->plan.place.group][k].n++;
+        }
     }
     return g;
 }
@@ -120,16 +127,17 @@ static struct role_fingerprints *fingerprints_make(struct coordinator *co) {
 static uint64_t fingerprint_of(const struct role_fingerprints *g, const struct inst *in,
                                enum inst_role role) {
     const struct plan_place *at = &in->plan.place;
-    const enum inst_role peers =
-        (role == ROLE_FLEX ? at->role : role) == ROLE_PREFILL ? ROLE_DECODE : ROLE_PREFILL;
-    uint64_t of[6] = {(uint64_t)role, (uint64_t)may_be_alone(in, role), in->drain.ordered,
-                      role == ROLE_FLEX ? (uint64_t)stand_in_share(at) : 0};
-    if (at->group != 0 && at->group < g->n_groups) {
-        of[4] = g->of[at->group][column(peers)].sum;
-        of[5] = g->of[at->group][column(peers)].n;
-        if (counts(in) && at->role == peers) { /* nobody is his own */
-            of[4] -= in->node_fingerprint;
-            of[5]--;
+    const bool changes = stand_in_changes(in);
+    uint64_t of[8] = {(uint64_t)role, (uint64_t)may_be_alone(in, role), in->drain.ordered,
+                      role == ROLE_FLEX ? (uint64_t)stand_in_share_of(in) : 0};
+    const int own = column(role == ROLE_FLEX ? at->role : role);
+    for (int k = 0; at->group != 0 && at->group < g->n_groups && k < 2; k++) {
+        if (k == own && !(role == ROLE_FLEX && changes)) continue;
+        of[4 + 2 * k] = g->of[at->group][k].sum;
+        of[5 + 2 * k] = g->of[at->group][k].n;
+        if (counts(in) && (changes || column(at->role) == k)) { /* nobody is his own */
+            of[4 + 2 * k] -= in->node_fingerprint;
+            of[5 + 2 * k]--;
         }
     }
     return hash64_bytes(in->node_fingerprint, of, sizeof(of)) | 1;
@@ -159,16 +167,18 @@ static void took_role(struct inst *in) {
     in->role_taken_ms = clock_ms();
     in->facts.last_error[0] = 0;
     log_info("role", "id=%u role=%s event=taken", in->id, inst_role_name(in->posting_role));
-    if (in->posting_role == in->plan.place.next) {
+    if (in->posting_switch && in->plan.place.next != ROLE_NONE) {
         inst_breakers_reset(&in->co->reg, in);
         planner_stands_in(in->co, in, false);
+        in->plan.both = in->posting_role == ROLE_FLEX;
         in->plan.place.role = in->plan.place.next;
         in->plan.place.next = ROLE_NONE;
-        in->plan.force = false;
+        in->plan.force = in->plan.at_once = false;
         in->plan.switched_ms = in->role_taken_ms;
         coord_metrics_switched(in->co->metrics, clock_us() - in->plan.switch_began_us);
         planner_run(in->co);
     }
+    if (in->posting_role != ROLE_FLEX) in->plan.both = false;
     /* It may have one in this role. */
     if (in->stream == STREAM_NONE && !same) dresult_in_close(&in->dresult);
     if (!inst_has_role(in)) (void)inst_step(in, INST_EV_ROLE_TAKEN); /* until it says RoleReady */
@@ -214,9 +224,15 @@ static void post(struct coordinator *co, struct inst *in, enum inst_role role, c
 }
 
 /* A switching instance gets its new role when nothing of ours runs on it and it says itself that it
- * is idle; it keeps the old one until it has taken the new. */
-static bool is_drained(const struct inst *in) {
-    return in->plan.force || drain_is_empty(in);
+ * is idle; it keeps the old one until it has taken the new. One that switches at once does both
+ * until then. */
+static bool may_switch(const struct inst *in) {
+    return in->plan.force || in->plan.at_once || drain_is_empty(in);
+}
+
+static enum inst_role role_to_switch_to(const struct inst *in) {
+    const bool beside = in->plan.at_once && !in->plan.force && !drain_is_empty(in);
+    return beside ? ROLE_FLEX : in->plan.place.next;
 }
 
 /* A coordinator that has just started has not heard of everybody yet: an instance that has links
@@ -237,8 +253,8 @@ static void post_if_needed(struct coordinator *co, struct inst *in,
         in->life.state == INST_LEAVING || in->role_call != NULL || now < in->next_post_ms ||
         !coord_leads(co) || waits_for_peers(co, in, now))
         return;
-    bool switches = in->plan.place.next != ROLE_NONE && is_drained(in);
-    enum inst_role role = switches ? in->plan.place.next : stand_in_word(in);
+    bool switches = in->plan.place.next != ROLE_NONE && may_switch(in);
+    enum inst_role role = switches ? role_to_switch_to(in) : stand_in_word(in);
     const uint64_t fingerprint = g != NULL ? fingerprint_of(g, in, role) : 0;
     if (!switches && fingerprint != 0 && fingerprint == in->body_fingerprint &&
         in->body_hash == in->plan.posted_hash)
@@ -254,6 +270,7 @@ static void post_if_needed(struct coordinator *co, struct inst *in,
             free(body);
             body = body_for(co, in, role, true);
         }
+        in->posting_switch = switches;
         if (body != NULL) post(co, in, role, body);
     }
     free(body);

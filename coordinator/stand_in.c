@@ -13,6 +13,16 @@ int stand_in_share(const struct plan_place *at) {
     return at->role == ROLE_PREFILL ? SHARE_OF_P : SHARE_OF_D;
 }
 
+bool stand_in_changes(const struct inst *in) {
+    return in->plan.both || (in->plan.at_once && in->plan.place.next != ROLE_NONE);
+}
+
+int stand_in_share_of(const struct inst *in) {
+    const struct plan_place *at = &in->plan.place;
+    if (!in->plan.at_once || at->next == ROLE_NONE) return stand_in_share(at);
+    return stand_in_share(&(struct plan_place){.role = at->next});
+}
+
 bool stand_in_says(int p_percentage) {
     return p_percentage == SHARE_OF_P || p_percentage == SHARE_OF_D;
 }
@@ -46,17 +56,17 @@ void stand_in_now(struct coordinator *co) {
 
 void stand_in_tick(struct coordinator *co, struct inst *in, uint64_t now_ms) {
     struct inst_plan *p = &in->plan;
-    /* What is at a D as its P will be done soon. */
-    const bool comes_back = p->place.role == ROLE_PREFILL && !p->place.stands_in &&
-                            p->place.share == 0 && stand_in_word(in) == ROLE_FLEX;
+    /* What is at a D as its P will be done soon, unless it has been P alone. */
+    const bool comes_back = (p->place.role == ROLE_PREFILL || p->both) && !p->place.stands_in &&
+                            p->place.share == 0 && p->place.next == ROLE_NONE &&
+                            stand_in_word(in) == ROLE_FLEX;
     if (!comes_back) {
         p->unpair_at_ms = 0;
     } else if (p->unpair_at_ms == 0) {
         p->unpair_at_ms = now_ms + (uint64_t)co->conf.drain_soft_s * 1000;
     } else if (now_ms >= p->unpair_at_ms) {
         p->unpair_at_ms = now_ms + MOVE_AGAIN_MS;
-        log_info("controller", "id=%u event=move_to_the_role_that_is_back tasks=%u", in->id,
-                 n_left(in));
-        relay_unpair(co->relays, in->id);
+        log_info("controller", "id=%u event=move_from_the_other_role tasks=%u", in->id, n_left(in));
+        relay_move_part(co->relays, in->id, p->place.role == ROLE_PREFILL);
     }
 }

@@ -35,7 +35,8 @@ static const struct cli_option rows[] = {
      "tokens of prompts whose KV an instance keeps, where a trace names them (hash_ids); default "
      "0"},
     {"--blind", NULL, NULL, "the router does not know what is kept where"},
-    {"--switch", NULL, "S", "seconds that a switch takes once an instance is drained; default 0.2"},
+    {"--switch", NULL, "S",
+     "seconds in which an instance that changes its role takes nothing new; default 0.2"},
     {"--window", NULL, "S", "the planner looks back about S seconds; default 5"},
     {"--cool", NULL, "S", "after a switch a group rests for S seconds; default 5"},
     {"--ttft-goal", NULL, "MS", "goal for the first token; default 1000"},

@@ -58,7 +58,6 @@ struct node {
     unsigned n_batch, n_prompts, n_decodes;
     double queue_s, pass, tokens, context; /* tokens: of its prompts; context: of its batch */
     bool busy, steps;                      /* at work; that work has a step in it */
-    bool leaving;                          /* its switch has begun to take its time */
     struct sim_cache *cache;               /* NULL: no prefix is kept */
     uint64_t booked, used; /* blocks: of its requests; of its batch at the last poll */
     double piece_s;        /* of prompts in that work */
@@ -467,20 +466,12 @@ static bool place(struct sim *s, uint32_t r) {
 }
 
 /* ---- the planner */
-static void settle(struct sim *s, uint32_t i) {
-    struct node *v = &s->nodes[i];
-    if (place_of(s, i)->next == ROLE_NONE || v->leaving || v->n_prompts + v->n_decodes > 0) return;
-    v->leaving = true;
-    at(s, s->now + s->c->switch_s, SWITCHED, i);
-}
-
 static void switched(struct sim *s, uint32_t i) {
     struct plan_node *v = &s->plan.nodes[i];
     v->place.role = v->reports = v->place.next;
     v->place.next = ROLE_NONE;
     v->switched_ms = (uint64_t)(s->now * 1e3);
     v->closed_ms = 0;
-    s->nodes[i].leaving = false;
     list_all(s);
 }
 
@@ -551,7 +542,7 @@ static void plan(struct sim *s) {
         }
         if (a->next == b->next || b->next == ROLE_NONE) continue;
         s->out->moves++;
-        settle(s, i);
+        at(s, s->now + s->c->switch_s, SWITCHED, i);
     }
     if (changed) list_all(s);
 }
@@ -625,22 +616,13 @@ static void happen(struct sim *s, enum what what, uint32_t of) {
     case ASKING: wait_on(s, of, ASKED); break;
     case ASKED: asked(s, of); break;
     case SHOWING: wait_on(s, of, SHOWN); break;
-    case SHOWN:
-        shown(s, of);
-        settle(s, s->reqs[of].d);
+    case SHOWN: shown(s, of); break;
+    case WORKED: worked(s, of); break;
+    case HANDED_OVER: handed_over(s, of); break;
+    case SWITCHED:
+        switched(s, of);
+        plan(s); /* as the coordinator does */
         break;
-    case WORKED:
-        worked(s, of);
-        settle(s, of);
-        break;
-    case HANDED_OVER: {
-        const struct req *q = &s->reqs[of];
-        handed_over(s, of);
-        settle(s, q->p);
-        settle(s, q->d);
-        break;
-    }
-    case SWITCHED: switched(s, of); break;
     case PLAN:
         plan(s);
         at(s, s->now + PLAN_EVERY_S, PLAN, 0);

@@ -7,8 +7,8 @@
  * their part of the time between two steps. Layers go to the decode instance while later ones are
  * computed; the first token is there when the KV is, and when what lies between instance and client
  * has taken its time (tools/sim/sim_times.h). Instances of one machine share its cores
- * (tools/sim/sim_host.h). A switch waits until the instance has nothing left, and takes switch_s
- * then. */
+ * (tools/sim/sim_host.h). One that changes its role takes nothing new for switch_s, then it has the
+ * new role, and what is left of the old one ends there beside it. */
 #ifndef BATON_TOOLS_SIM_RUN_H
 #define BATON_TOOLS_SIM_RUN_H
 
@@ -40,7 +40,7 @@ struct sim_conf {
     double link_bytes_per_s, kv_token_bytes; /* 0: hand-overs take no time */
     uint32_t cache_blocks; /* of prefixes that an instance keeps, of block_tokens of the requests */
     bool blind;            /* the router does not know of them */
-    double switch_s;       /* after the last work of the old role */
+    double switch_s;       /* in which one that changes its role takes nothing new */
     double window_s, cool_s; /* of the planner */
     struct perf_msg perf;
     struct sim_times times;

@@ -25,7 +25,8 @@
     "{\"isStream\":true,\"isLastResp\":false,\"output\":\"" output "\",\"tokens\":\"" tokens       \
     "\",\"seed\":\"7\",\"created\":1700000000,\"cachedTokens\":[0],\"choices\":1}"
 
-static struct fake *const P = &fc.fakes[0], *const D = &fc.fakes[1], *const P2 = &fc.fakes[2];
+static struct fake *const P = &fc.fakes[0], *const D = &fc.fakes[1], *const P2 = &fc.fakes[2],
+                          *const D2 = &fc.fakes[3];
 
 /* ---- facts */
 static bool holds(void *arg) {
@@ -357,13 +358,186 @@ static void not_asked_for(void **state) {
     fc_close();
 }
 
+/* ---- a role that changes at once */
+
+/* As the planner begins it for a load. */
+static void load_wants(const struct fake *f, enum inst_role role) {
+    struct inst_plan *p = &fake_inst(f)->plan;
+    p->place.next = role;
+    p->at_once = true;
+    p->switch_until_ms = clock_ms() + 60000;
+}
+static bool has_switched(void *arg) {
+    controller_poll_soon(&fc.co);
+    return fake_inst(arg)->plan.place.next == ROLE_NONE && inst_serves(fake_inst(arg), NULL);
+}
+static bool is_peer_of(const struct fake *f, const struct fake *of) {
+    for (size_t i = 0; i < of->n_peers; i++)
+        if (of->peers[i] == f->id) return true;
+    return false;
+}
+static bool are_linked_in_their_roles(void *arg) {
+    (void)arg;
+    controller_poll_soon(&fc.co);
+    for (int i = 0; i < fc.n_fakes; i++)
+        for (int k = 0; k < fc.n_fakes; k++) {
+            const struct fake *a = &fc.fakes[i], *b = &fc.fakes[k];
+            if (is_peer_of(a, b) != (a->role != b->role)) return false;
+        }
+    return true;
+}
+
+static void start_four(const char *conf) {
+    static const int labels[] = {LABEL_PREFILL_PREFER, LABEL_DECODE_PREFER, LABEL_PREFILL_PREFER,
+                                 LABEL_DECODE_PREFER};
+    fc_open(conf);
+    for (int i = 0; i < 4; i++) fc_add(labels[i]);
+    run_until(fc_all_serve, NULL);
+    run_until(are_linked_in_their_roles, NULL);
+}
+
+/* New work goes to it, or not. */
+static bool is_out(void *arg) {
+    return !fc_serves(arg);
+}
+static void offer(struct fake *f, bool on) {
+    fake_inst(f)->drain.ordered = !on;
+    run_until(on ? fc_serves : is_out, f);
+}
+
+static bool all_are_linked_with(void *arg) {
+    const struct fake *f = arg;
+    controller_poll_soon(&fc.co);
+    for (int i = 0; i < fc.n_fakes; i++)
+        if (&fc.fakes[i] != f && !(is_peer_of(f, &fc.fakes[i]) && is_peer_of(&fc.fakes[i], f)))
+            return false;
+    return true;
+}
+
+static void changes(struct fake *f, enum inst_role role) {
+    load_wants(f, role);
+    run_until(has_switched, f);
+    assert_int_equal(f->role, ROLE_FLEX);
+    assert_int_equal(f->share % 2, role == ROLE_PREFILL); /* so another coordinator knows which */
+    assert_int_equal(fake_inst(f)->plan.place.role, role);
+    run_until(all_are_linked_with, f);
+}
+
+static void has_changed(struct fake *f, enum inst_role role) {
+    run_until(has_own_role, f);
+    assert_int_equal(f->role, role);
+    run_until(are_linked_in_their_roles, NULL);
+    assert_false(stand_in_changes(fake_inst(f)));
+    idle();
+}
+
+/* A decode instance with a stream computes prompts at once, linked with everybody; the stream goes
+ * on there to its end, and then it is a prefill instance and no more. */
+static void a_decode_becomes_a_prefill(void **state) {
+    struct client c;
+    (void)state;
+    start_four(CONF_OF(""));
+    offer(P2, false);
+    offer(D2, false);
+    client_ask(&c, "POST", CHAT, "", STREAM);
+    struct held h = take(P, D);
+    data(D, &h, 0, "data: 2\n\n", "12");
+    run_until(has_event, &c);
+    offer(D2, true);
+    changes(D, ROLE_PREFILL);
+    offer(P, false);
+    served_by(D, D2);
+    assert_int_equal(D->role, ROLE_FLEX);
+    last(D, &h, 1);
+    client_expect(&c, 200, "data: 1\n\ndata: 2\n\ndata: [DONE]\n\n");
+    client_close(&c);
+    has_changed(D, ROLE_PREFILL);
+    fc_close();
+}
+
+/* The same the other way: the prompt that it has is handed over from there. */
+static void a_prefill_becomes_a_decode(void **state) {
+    struct client c;
+    (void)state;
+    start_four(CONF_OF(""));
+    offer(P2, false);
+    offer(D2, false);
+    client_ask(&c, "POST", CHAT, "", STREAM);
+    run_until(holds, P);
+    offer(P2, true);
+    changes(P, ROLE_DECODE);
+    offer(D, false);
+    served_by(P2, P);
+    assert_int_equal(P->role, ROLE_FLEX);
+    struct held h = take(P, D);
+    last(D, &h, 0);
+    whole(&c);
+    has_changed(P, ROLE_DECODE);
+    fc_close();
+}
+
+/* What is left of the old role after drain_soft_s goes on elsewhere. */
+static void the_old_role_is_given_up(void **state) {
+    struct client c;
+    (void)state;
+    start_four(CONF_OF(",\"drain_soft_s\":1"));
+    offer(P2, false);
+    offer(D2, false);
+    client_ask(&c, "POST", CHAT, "", STREAM);
+    struct held h = take(P, D);
+    data(D, &h, 0, "data: 2\n\n", "12");
+    run_until(has_event, &c);
+    offer(D2, true);
+    changes(D, ROLE_PREFILL);
+    offer(D, false);
+    h = take(P, D2);
+    assert_string_equal(h.epoch, "1");
+    last(D2, &h, 0);
+    client_expect(&c, 200, "data: 1\n\ndata: 2\n\ndata: 1\n\ndata: [DONE]\n\n");
+    client_close(&c);
+    offer(D, true);
+    has_changed(D, ROLE_PREFILL);
+    fc_close();
+}
+
+/* One whose new role is refused keeps the old one, and is asked again. */
+static void a_change_is_refused(void **state) {
+    struct client c;
+    (void)state;
+    start_four(CONF_OF(""));
+    offer(P2, false);
+    offer(D2, false);
+    client_ask(&c, "POST", CHAT, "", STREAM);
+    struct held h = take(P, D);
+    offer(D2, true);
+    D->refuse_roles = true;
+    load_wants(D, ROLE_PREFILL);
+    run_for(300);
+    assert_int_equal(fake_inst(D)->plan.place.role, ROLE_DECODE);
+    assert_int_equal(D->role, ROLE_DECODE);
+    assert_true(is_peer_of(D, P)); /* and what it has is not hurt */
+    last(D, &h, 0);
+    whole(&c);
+    D->refuse_roles = false;
+    has_changed(D, ROLE_PREFILL);
+    fc_close();
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_last_decode_dies), cmocka_unit_test(the_last_prefill_dies),
-        cmocka_unit_test(nobody_is_sent_away),  cmocka_unit_test(what_is_left_moves),
-        cmocka_unit_test(the_last_is_drained),  cmocka_unit_test(two_stand_in),
-        cmocka_unit_test(known_to_the_next),    cmocka_unit_test(refused),
+        cmocka_unit_test(the_last_decode_dies),
+        cmocka_unit_test(the_last_prefill_dies),
+        cmocka_unit_test(nobody_is_sent_away),
+        cmocka_unit_test(what_is_left_moves),
+        cmocka_unit_test(the_last_is_drained),
+        cmocka_unit_test(two_stand_in),
+        cmocka_unit_test(known_to_the_next),
+        cmocka_unit_test(refused),
         cmocka_unit_test(not_asked_for),
+        cmocka_unit_test(a_decode_becomes_a_prefill),
+        cmocka_unit_test(a_prefill_becomes_a_decode),
+        cmocka_unit_test(the_old_role_is_given_up),
+        cmocka_unit_test(a_change_is_refused),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* one case alone */
     return cmocka_run_group_tests(tests, NULL, NULL);
