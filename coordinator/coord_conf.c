@@ -157,6 +157,12 @@ static const struct conf_key keys[] = {
          "whether clients of the user plane must have a certificate"),
     BOOL(tls_verify_host, OT "verify_host", "true",
          "an instance's certificate must name its address"),
+    STR(instance_peer_name, OT "instance_peer_name", "",
+        "name that the certificates of instances must have, in place of their address; empty: as "
+        "verify_host says"),
+    STR(coordinator_peer_name, OT "coordinator_peer_name", "",
+        "the same of the other coordinators' user and management planes"),
+    STR(etcd_peer_name, OT "etcd_peer_name", "", "the same of etcd's members"),
     STR(discover, P "discover_names", "",
         "names whose IPv4 addresses are instances, each "
         "NAME[:MANAGEMENT[:BUSINESS[:KV]]][=prefill|decode], with blanks between them; looked up "

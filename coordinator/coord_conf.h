@@ -63,6 +63,7 @@ struct coord_conf {
     char log_level[16], error_format[16], error_style[16], access_log[COORD_PATH_BYTES];
     char api_keys_file[COORD_FILE_BYTES], tls_min_version[8], client_certificates[16];
     bool tls_verify_host;
+    char instance_peer_name[256], coordinator_peer_name[256], etcd_peer_name[256];
     struct coord_tls_block tls[BLOCK_COUNT];
     char register_ca[COORD_FILES_MAX][COORD_FILE_BYTES]; /* of the management plane */
     bool ha_enabled;                                     /* backup_config: several coordinators */

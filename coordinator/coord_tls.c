@@ -4,27 +4,28 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NAMES(p)                                                                                   \
+#define NAMES(p, peer)                                                                             \
     {                                                                                              \
         p ".ca_cert", p ".tls_cert", p ".tls_key", p ".tls_passwd", p ".tls_crl",                  \
-            p ".register_ca_cert"                                                                  \
+            p ".register_ca_cert", peer                                                            \
     }
 #define O "coordinator.tls_config."
 
 static const struct tls_names names[BLOCK_COUNT] = {
-    [BLOCK_REQUEST_SERVER] = NAMES(O "request_server_tls_items"),
-    [BLOCK_CONTROLLER_SERVER] = NAMES(O "controller_server_tls_items"),
-    [BLOCK_STATUS] = NAMES(O "status_tls_items"),
-    [BLOCK_EXTERNAL] = NAMES(O "external_tls_items"),
-    [BLOCK_MINDIE_CLIENT] = NAMES(O "mindie_client_tls_items"),
-    [BLOCK_MINDIE_MANAGEMENT] = NAMES(O "mindie_mangment_tls_items"),
-    [BLOCK_INSTANCE_METRICS] = NAMES(O "instance_metrics_tls_items"),
-    [BLOCK_CONTROLLER_REQUEST] = NAMES("controller.tls_config.request_server_tls_items"),
-    [BLOCK_ALARM_CLIENT] = NAMES(O "alarm_client_tls_items"),
-    [BLOCK_OTLP_CLIENT] = NAMES(O "otlp_client_tls_items"),
-    [BLOCK_ETCD] = NAMES(O "etcd_server_tls_items"),
-    [BLOCK_REPLICA] = NAMES(O "replica_client_tls_items"),
-    [BLOCK_LEADER] = NAMES(O "leader_client_tls_items"),
+    [BLOCK_REQUEST_SERVER] = NAMES(O "request_server_tls_items", NULL),
+    [BLOCK_CONTROLLER_SERVER] = NAMES(O "controller_server_tls_items", NULL),
+    [BLOCK_STATUS] = NAMES(O "status_tls_items", NULL),
+    [BLOCK_EXTERNAL] = NAMES(O "external_tls_items", NULL),
+    [BLOCK_MINDIE_CLIENT] = NAMES(O "mindie_client_tls_items", O "instance_peer_name"),
+    [BLOCK_MINDIE_MANAGEMENT] = NAMES(O "mindie_mangment_tls_items", O "instance_peer_name"),
+    [BLOCK_INSTANCE_METRICS] = NAMES(O "instance_metrics_tls_items", O "instance_peer_name"),
+    [BLOCK_CONTROLLER_REQUEST] =
+        NAMES("controller.tls_config.request_server_tls_items", O "instance_peer_name"),
+    [BLOCK_ALARM_CLIENT] = NAMES(O "alarm_client_tls_items", NULL),
+    [BLOCK_OTLP_CLIENT] = NAMES(O "otlp_client_tls_items", NULL),
+    [BLOCK_ETCD] = NAMES(O "etcd_server_tls_items", O "etcd_peer_name"),
+    [BLOCK_REPLICA] = NAMES(O "replica_client_tls_items", O "coordinator_peer_name"),
+    [BLOCK_LEADER] = NAMES(O "leader_client_tls_items", O "coordinator_peer_name"),
 };
 
 /* As the series of cred_watch.h call them. */
@@ -61,6 +62,11 @@ enum err coord_tls_conf(struct tls_conf *o, const struct coord_conf *c, enum coo
     for (int i = 0; block == BLOCK_CONTROLLER_SERVER && i < COORD_FILES_MAX && i < TLS_FILES_MAX;
          i++)
         fits = fits && path_of(o->ca_limited[i], c->dir, c->register_ca[i]);
+    if (names[block].peer_name != NULL)
+        snprintf(o->peer_name, sizeof(o->peer_name), "%s",
+                 block == BLOCK_REPLICA || block == BLOCK_LEADER ? c->coordinator_peer_name
+                 : block == BLOCK_ETCD                           ? c->etcd_peer_name
+                                                                 : c->instance_peer_name);
     if (!fits)
         return err_set(eb, ERR_BAD_CONFIG, "%s: a path of this block is longer than %d bytes",
                        names[block].cert, TLS_PATH_BYTES - 1);

@@ -160,6 +160,14 @@ static const struct conf_key keys[] = {
          "whether clients of a standard instance's business plane must have a certificate"),
     BOOL(tls_verify_host, X "tlsVerifyHost", "true",
          "the certificate of registerUrl's server must name its host"),
+    STR(inter_comm_peer_name, X "interCommPeerName", "",
+        "name that the certificates of KV links' peers must have, in place of their address; "
+        "empty: "
+        "their address"),
+    CONF_LS(
+        struct inst_conf, probe_ca, X "probeTlsCaFiles", "",
+        "CAs, relative to this file, whose certificates may ask the management plane for health "
+        "and nothing else (PEM)"),
     STR(management_hosts, X "managementHosts", "",
         "names that the planes without clients may be spoken to by, beside IP addresses and "
         "localhost, with blanks between them; .example.org: all below it; *: all"),
@@ -463,6 +471,12 @@ static enum err check_rules(const struct inst_conf *c, struct errbuf *eb) {
                              "allowInsecure: true permits it",
                            i == 0 ? "ipAddress" : "managementIpAddress", ips[i]);
     }
+    if (c->probe_ca[0][0] != 0 && strcmp(c->ip, c->management_ip) == 0 &&
+        c->port == c->management_port)
+        return err_set(eb, ERR_BAD_CONFIG,
+                       X "probeTlsCaFiles is for a management plane of its own: " S
+                         "managementPort must not be that of the business plane, got %lld",
+                       (long long)c->management_port);
     if (strcmp(c->infer_mode, "dmi") == 0 && !c->inter_comm_tls_enabled && !c->allow_insecure &&
         !is_loopback(c->ip))
         return err_set(eb, ERR_BAD_CONFIG,

@@ -75,7 +75,8 @@ struct inst_conf {
     char weight_dtype[8], kv_dtype[8], kernels[16], error_style[16], vllm_delimiter[16],
         register_url[256], register_role[16], log_start_level[16], cors_origin[512],
         management_hosts[512], tls_min_version[8], client_certificates[16],
-        api_keys_file[CONF_FILE_BYTES], responses_dir[CONF_FILE_BYTES];
+        api_keys_file[CONF_FILE_BYTES], responses_dir[CONF_FILE_BYTES], inter_comm_peer_name[256];
+    char probe_ca[CONF_FILES_MAX][CONF_FILE_BYTES];
     char prefix_cache_scope[8], instance_name[INSTANCE_NAME_BYTES_MAX + 1];
     char tool_call_parser[16], reasoning_parser[16], special_tokens_in_content[8];
     bool longest_timeouts;

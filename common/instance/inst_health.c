@@ -227,10 +227,10 @@ static void on_grpc_health(void *arg, struct http_x *x, const struct route_param
 }
 
 const struct route inst_health_routes[] = {
-    {PLANE_MGMT | PLANE_DATA | PLANE_OPEN, "GET", "/v2/health/live", on_live, 0},
-    {PLANE_MGMT | PLANE_DATA | PLANE_OPEN, "GET", "/v2/health/ready", on_ready, 0},
+    {PLANE_MGMT | PLANE_DATA | PLANE_OPEN | PLANE_LIMITED, "GET", "/v2/health/live", on_live, 0},
+    {PLANE_MGMT | PLANE_DATA | PLANE_OPEN | PLANE_LIMITED, "GET", "/v2/health/ready", on_ready, 0},
     {PLANE_MGMT | PLANE_DATA | PLANE_OPEN, "GET", "/v2/models/{m}/ready", on_model_ready, 0},
-    {PLANE_MGMT | PLANE_DATA | PLANE_OPEN, "GET", "/health", on_health, 0},
+    {PLANE_MGMT | PLANE_DATA | PLANE_OPEN | PLANE_LIMITED, "GET", "/health", on_health, 0},
     {PLANE_DATA | PLANE_OPEN, "GET", "/v1/health", on_health, 0}, /* llama.cpp's */
     {PLANE_MGMT | PLANE_DATA, "GET", "/health/timed", on_timed, 0},
     {PLANE_MGMT | PLANE_DATA, "GET", "/health/timed-{*}", on_timed_n, 0},

@@ -9,15 +9,17 @@
 
 static const struct tls_names names[INST_PLANE_COUNT] = {
     [INST_PLANE_BUSINESS] = {S "tlsCaFile", S "tlsCert", S "tlsPk", S "tlsPkPwd", S "tlsCrlFiles",
-                             NULL},
+                             NULL, NULL},
     [INST_PLANE_MANAGEMENT] = {S "managementTlsCaFile", S "managementTlsCert", S "managementTlsPk",
-                               S "managementTlsPkPwd", S "managementTlsCrlFiles", NULL},
+                               S "managementTlsPkPwd", S "managementTlsCrlFiles",
+                               X "probeTlsCaFiles", NULL},
     [INST_PLANE_METRICS] = {S "metricsTlsCaFile", S "metricsTlsCert", S "metricsTlsPk",
-                            S "metricsTlsPkPwd", S "metricsTlsCrlFiles", NULL},
+                            S "metricsTlsPkPwd", S "metricsTlsCrlFiles", NULL, NULL},
     [INST_PLANE_CLUSTER] = {S "interCommTlsCaFiles", S "interCommTlsCert", S "interCommPk",
-                            S "interCommPkPwd", S "interCommTlsCrlFiles", NULL},
+                            S "interCommPkPwd", S "interCommTlsCrlFiles", NULL,
+                            X "interCommPeerName"},
     [INST_PLANE_REGISTER] = {X "registerTlsCaFile", X "registerTlsCert", X "registerTlsPk",
-                             X "registerTlsPkPwd", X "registerTlsCrlFiles", NULL},
+                             X "registerTlsPkPwd", X "registerTlsCrlFiles", NULL, NULL},
 };
 
 /* dir/folder/file, from the last part that is absolute; an empty file stays empty. False: too
@@ -43,6 +45,10 @@ enum err inst_tls_conf(struct tls_conf *o, const struct inst_conf *c, enum inst_
     for (int i = 0; i < CONF_FILES_MAX && i < TLS_FILES_MAX; i++)
         fits = fits && path_of(o->ca[i], c->dir, b->ca_path, b->ca_files[i]) &&
                path_of(o->crl[i], c->dir, b->crl_path, b->crl_files[i]);
+    for (int i = 0; plane == INST_PLANE_MANAGEMENT && i < CONF_FILES_MAX && i < TLS_FILES_MAX; i++)
+        fits = fits && path_of(o->ca_limited[i], c->dir, "", c->probe_ca[i]);
+    if (plane == INST_PLANE_CLUSTER)
+        snprintf(o->peer_name, sizeof(o->peer_name), "%s", c->inter_comm_peer_name);
     if (!fits)
         return err_set(eb, ERR_BAD_CONFIG, "%s: a path of this block is longer than %d bytes",
                        names[plane].cert, TLS_PATH_BYTES - 1);

@@ -338,11 +338,11 @@ static void on_tls(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f) {
     log_warn("kv_link", "peer=%u addr=%s:%u event=tls_failed why=\"%s\"", l->id, l->ip, l->port,
              why);
     struct kv_refuse_link m = {.code = KV_LINK_TLS};
-    snprintf(m.text, sizeof(m.text), "instance %u refuses the TLS handshake: %.180s",
+    snprintf(m.text, sizeof(m.text), "instance %u refuses the TLS handshake: %.210s",
              kp->io_self_id, why);
     kv_refuse_link_pack(&kp->scratch, &m);
     kv_pipe_send_plain(kp, l->fresh);
-    snprintf(text, sizeof(text), "TLS handshake: %.180s", why);
+    snprintf(text, sizeof(text), "TLS handshake: %.235s", why);
     kv_link_attempt_failed(kp, l, KV_LINK_TLS, text, false);
 }
 

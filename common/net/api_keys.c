@@ -13,6 +13,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "common/base/file_owner.h"
 #include "common/base/log.h"
 
 enum { FILE_BYTES_MAX = 1 << 20, HASH_BYTES = SHA256_DIGEST_LENGTH };
@@ -49,10 +50,12 @@ static enum err read_file(char **out, size_t *out_len, const struct api_keys *k,
                        errno == ELOOP ? "it must not be a symbolic link" : strerror(errno));
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
         e = err_set(eb, ERR_BAD_CONFIG, "%s: %s must be a regular file", k->setting, k->path);
-    else if (st.st_uid != geteuid())
-        e = err_set(eb, ERR_BAD_CONFIG, "%s: %s must belong to the user of the process (uid %u)",
+    else if (st.st_uid != geteuid() && !file_lent_by_root(&st))
+        e = err_set(eb, ERR_BAD_CONFIG,
+                    "%s: %s must belong to the user of the process (uid %u), or to root with mode "
+                    "0640 at most",
                     k->setting, k->path, (unsigned)geteuid());
-    else if ((st.st_mode & 0077) != 0)
+    else if ((st.st_mode & 0077) != 0 && !file_lent_by_root(&st))
         e = err_set(eb, ERR_BAD_CONFIG,
                     "%s: %s must be closed to group and others (mode 0600 or 0400), it has %04o",
                     k->setting, k->path, (unsigned)(st.st_mode & 07777));

@@ -47,6 +47,7 @@ struct http_call {
     bool starved; /* no memory to watch its socket: to be ended once libcurl is not on the stack */
     struct loop_alarm silence;
     uint64_t last_byte_ms;
+    struct tls_expected *expected; /* of the server's certificate; NULL: as libcurl checks it */
     char detail[CURL_ERROR_SIZE];
 };
 
@@ -83,6 +84,7 @@ static void call_free(struct http_call *call) {
     curl_slist_free_all(call->headers);
     buf_free(&call->body);
     buf_free(&call->own);
+    free(call->expected);
     free(call);
 }
 
@@ -150,8 +152,11 @@ static void read_messages(struct http_client *c) {
         if (m->msg != CURLMSG_DONE) continue;
         curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&call);
         if (call->state != CALL_RUNNING) continue;
+        const char *misnamed = call->expected != NULL ? call->expected->said : "";
         call_end(call, err_of(call, code),
-                 call->detail[0] != '\0' ? call->detail : curl_easy_strerror(code));
+                 misnamed[0] != '\0'       ? misnamed
+                 : call->detail[0] != '\0' ? call->detail
+                                           : curl_easy_strerror(code));
     }
 }
 
@@ -446,7 +451,8 @@ static bool set_request(struct http_call *call, const struct http_call_opts *o) 
 static CURLcode ssl_ctx_cb(CURL *easy, void *ssl_ctx, void *arg) {
     struct http_call *call = arg;
     (void)easy;
-    return tls_setup_client_ctx(call->opts.tls, ssl_ctx) ? CURLE_OK : CURLE_SSL_CERTPROBLEM;
+    return tls_setup_client_ctx(call->opts.tls, ssl_ctx, call->expected) ? CURLE_OK
+                                                                         : CURLE_SSL_CERTPROBLEM;
 }
 
 /* Certificate, key, CAs and CRLs come from the checked context, not from files of libcurl's
@@ -455,6 +461,9 @@ static bool set_tls(struct http_call *call) {
     struct tls *tls = call->opts.tls;
     CURL *e = call->easy;
     if (tls == NULL) return curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http") == CURLE_OK;
+    if (tls_settings(tls)->peer_name[0] != '\0' &&
+        (call->expected = calloc(1, sizeof(*call->expected))) == NULL)
+        return false;
     return curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "https") == CURLE_OK &&
            curl_easy_setopt(e, CURLOPT_CAINFO, NULL) == CURLE_OK &&
            curl_easy_setopt(e, CURLOPT_CAPATH, NULL) == CURLE_OK &&

@@ -120,7 +120,7 @@ static SSL_CTX *make_ctx(const struct tls_conf *c, struct tls_material *m) {
                               SSL_MODE_RELEASE_BUFFERS | SSL_MODE_NO_AUTO_CHAIN);
     SSL_CTX_set_verify(
         ctx, SSL_VERIFY_PEER | (c->client_cert_optional ? 0 : SSL_VERIFY_FAIL_IF_NO_PEER_CERT),
-        NULL);
+        tls_on_verify);
     SSL_CTX_set_alpn_select_cb(ctx, on_alpn, NULL);
     /* The context takes the names: a client with certificates of several CAs learns which to use.
      */
@@ -132,7 +132,8 @@ static SSL_CTX *make_ctx(const struct tls_conf *c, struct tls_material *m) {
 /* Both, or neither. */
 static enum err load(SSL_CTX **ctx, struct tls_material *m, const struct tls_conf *c,
                      struct errbuf *eb) {
-    enum err e = tls_material_load(m, c, eb);
+    enum err e = tls_check_peer_name(c, eb);
+    if (e == ERR_OK) e = tls_material_load(m, c, eb);
     if (e != ERR_OK || (*ctx = make_ctx(c, m)) != NULL) return e;
     char why[160];
     tls_take_error(why, sizeof(why), "no memory");
@@ -200,18 +201,21 @@ void tls_close(struct tls **tp) {
 }
 
 bool tls_verifies_host(const struct tls *t) {
-    return t->conf.verify_host;
+    return t->conf.verify_host && t->conf.peer_name[0] == '\0';
 }
 
-bool tls_setup_client_ctx(struct tls *t, void *ssl_ctx) {
+bool tls_setup_client_ctx(struct tls *t, void *ssl_ctx, struct tls_expected *x) {
     SSL_CTX *ctx = ssl_ctx;
     pthread_mutex_lock(&t->mutex);
     bool ok = setup(&t->conf, &t->m, ctx);
     pthread_mutex_unlock(&t->mutex);
+    if (ok && t->conf.peer_name[0] != '\0')
+        ok = tls_expect(SSL_CTX_get0_param(ctx), x, t->conf.peer_name, t->conf.names.peer_name) &&
+             tls_expect_hang(NULL, ctx, x);
     if (!ok) {
         ERR_clear_error();
         return false;
     }
-    SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
+    SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, tls_on_verify);
     return true;
 }

@@ -10,10 +10,11 @@
  *   peer escapes verification). Both sides prove themselves; a server may waive that
  *   (client_cert_optional). Each block has its own CA set: a certificate of another plane's CA is
  *   refused. Peers' keys must be as strong as ours: RSA of 3072 bits, EC on P-256.
- * Files:   regular, owned by the process user, no symlink, mode 0400, at most 10 MB. A folder on
- * the way to one may be a symlink. Thread:  tls_open() at start. Any thread may make sessions of a
- * context, or reload it; a session belongs to one thread. No call here blocks, but tls_open() and
- * tls_reload() read files. Source:  RFC 8446 (7.5 for the exporter), RFC 5280. */
+ * Files:   regular, owned by the process user, no symlink, mode 0400, at most 10 MB; or root's, not
+ *   ours to write, and closed to others (file_owner.h). A folder on the way to one may be a
+ * symlink. Thread:  tls_open() at start. Any thread may make sessions of a context, or reload it; a
+ * session belongs to one thread. No call here blocks, but tls_open() and tls_reload() read files.
+ * Source:  RFC 8446 (7.5 for the exporter), RFC 5280. */
 #ifndef BATON_NET_TLS_H
 #define BATON_NET_TLS_H
 
@@ -23,11 +24,12 @@
 #include "common/net/sock_io.h"
 #include "proto/err.h"
 
-enum { TLS_PATH_BYTES = 1024, TLS_FILES_MAX = 3 };
+enum { TLS_PATH_BYTES = 1024, TLS_FILES_MAX = 3, TLS_NAME_BYTES = 256, TLS_WHY_BYTES = 240 };
 
 /* Full names of the settings, for messages: "ServerConfig.tlsCert". Point to static strings. */
 struct tls_names {
-    const char *ca, *cert, *key, *passwd, *crl, *ca_limited; /* the last: NULL when not used */
+    const char *ca, *cert, *key, *passwd, *crl;
+    const char *ca_limited, *peer_name; /* NULL when not used */
 };
 
 /* Paths as they are opened; "" is an unused entry. */
@@ -44,6 +46,9 @@ struct tls_conf {
     bool allow_tls12;          /* for old clients */
     bool client_cert_optional; /* server side: a client without certificate is let in */
     bool verify_host;          /* client side: the server's certificate must name its host */
+    /* A DNS name that the peer's certificate must have, whatever it is called by, and whether or
+     * not verify_host; in sessions over memory on either side. "": none. */
+    char peer_name[TLS_NAME_BYTES];
 };
 
 struct tls;
@@ -81,8 +86,18 @@ bool tls_sock_h2(const struct sock_io *io);
  * without a word. */
 const char *tls_sock_error(const struct sock_io *io);
 
-/* For http_client: puts certificate, key, CAs, CRLs and rules into libcurl's SSL_CTX. */
-bool tls_setup_client_ctx(struct tls *t, void *ssl_ctx);
+/* The name a peer's certificate must have, and what is said when it has others. */
+struct tls_expected {
+    char name[TLS_NAME_BYTES];
+    const char *setting;      /* that has the name; NULL: none */
+    char said[TLS_WHY_BYTES]; /* "the certificate must name N (SETTING), but names A"; "": right */
+};
+
+/* For http_client: puts certificate, key, CAs, CRLs and rules into libcurl's SSL_CTX. With a
+ * tls_conf.peer_name *x is filled in, and must stay where it is as long as handshakes of this
+ * SSL_CTX may run; else it may be NULL. */
+bool tls_setup_client_ctx(struct tls *t, void *ssl_ctx, struct tls_expected *x);
+/* Whether a caller has to hold the server's certificate against the host of its URL. */
 bool tls_verifies_host(const struct tls *t);
 
 /* ---- sessions over memory: bytes in, bytes out, whatever carries them */
@@ -91,8 +106,8 @@ enum tls_role { TLS_CLIENT, TLS_SERVER };
 enum tls_state { TLS_HANDSHAKE, TLS_UP, TLS_FAILED };
 
 /* peer_name: an IP literal or DNS name that the peer's certificate must have among its
- * subjectAltNames, on either side; NULL: any certificate of the CA set. A client has its first
- * bytes ready to drain at once. */
+ * subjectAltNames, on either side, where tls_conf.peer_name names none; NULL: any certificate of
+ * the CA set. A client has its first bytes ready to drain at once. */
 enum err tls_session_create(struct tls_session **out, struct tls *t, enum tls_role role,
                             const char *peer_name);
 void tls_session_free(struct tls_session **s);

@@ -40,6 +40,7 @@ struct json_value *tls_facts_json(const char *plane, const struct tls_conf *c, s
     add_paths(o, "caLimited", c->ca_limited);
     add_paths(o, "crl", c->crl);
     json_obj_set(o, "verifyHost", json_new_bool(c->verify_host));
+    json_obj_set(o, "peerName", json_new_str(c->peer_name));
     json_obj_set(o, "tls12", json_new_bool(c->allow_tls12));
     json_obj_set(o, "clientOptional", json_new_bool(c->client_cert_optional));
     add_expiries(o, open != NULL ? open : own);
@@ -48,14 +49,18 @@ struct json_value *tls_facts_json(const char *plane, const struct tls_conf *c, s
     return o;
 }
 
-static bool take_path(const struct json_value *o, const char *key, path_t out) {
+static bool take_text(const struct json_value *o, const char *key, char *out, size_t cap) {
     const char *s = "";
     size_t n = 0;
     (void)json_get_str(o, key, &s, &n);
-    if (n >= TLS_PATH_BYTES) return false;
+    if (n >= cap) return false;
     memcpy(out, s, n);
     out[n] = 0;
     return true;
+}
+
+static bool take_path(const struct json_value *o, const char *key, path_t out) {
+    return take_text(o, key, out, TLS_PATH_BYTES);
 }
 
 static bool take_paths(const struct json_value *o, const char *key, path_t out[TLS_FILES_MAX]) {
@@ -80,11 +85,13 @@ bool tls_facts_conf(struct tls_conf *c, const struct json_value *facts) {
                                   .key = "key",
                                   .passwd = "password",
                                   .crl = "CRL",
-                                  .ca_limited = "CA of limited clients"};
+                                  .ca_limited = "CA of limited clients",
+                                  .peer_name = "the name its peer is set to ask for"};
     (void)json_get_bool(facts, "verifyHost", &c->verify_host);
     (void)json_get_bool(facts, "tls12", &c->allow_tls12);
     (void)json_get_bool(facts, "clientOptional", &c->client_cert_optional);
-    return take_path(facts, "cert", c->cert) && take_path(facts, "key", c->key) &&
+    return take_text(facts, "peerName", c->peer_name, sizeof(c->peer_name)) &&
+           take_path(facts, "cert", c->cert) && take_path(facts, "key", c->key) &&
            take_path(facts, "passwd", c->passwd) && take_paths(facts, "ca", c->ca) &&
            take_paths(facts, "caLimited", c->ca_limited) && take_paths(facts, "crl", c->crl);
 }

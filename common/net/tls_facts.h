@@ -8,7 +8,7 @@
 
 struct json_value;
 
-/* {"plane","cert","key","passwd","ca":[..],"caLimited":[..],"crl":[..],"verifyHost","tls12",
+/* {"plane","cert","key","passwd","ca":[..],"caLimited":[..],"crl":[..],"verifyHost","peerName","tls12",
  * "clientOptional","expires":[{"file","unixSeconds"}..],"error"}. open: the context in force; NULL:
  * the files are opened for a moment, and "error" says what is wrong with them. */
 struct json_value *tls_facts_json(const char *plane, const struct tls_conf *c, struct tls *open);

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include "common/base/file_owner.h"
 #include "common/base/log.h"
 #include "common/net/tls_priv.h"
 
@@ -36,12 +37,13 @@ static enum err check_file(int fd, const char *name, const char *path, size_t *s
                        strerror(errno));
     if (!S_ISREG(st.st_mode))
         return err_set(eb, ERR_BAD_CONFIG, "%s: %s must be a regular file", name, path);
-    if (st.st_uid != geteuid())
+    if (st.st_uid != geteuid() && !file_lent_by_root(&st))
         return err_set(eb, ERR_BAD_CONFIG,
-                       "%s: %s must belong to the user of the process (uid %u), it belongs to "
-                       "uid %u",
-                       name, path, (unsigned)geteuid(), (unsigned)st.st_uid);
-    if ((st.st_mode & 07777 & ~(mode_t)0400) != 0)
+                       "%s: %s must belong to the user of the process (uid %u), or to root with "
+                       "mode 0640 at most, it belongs to uid %u with mode %04o",
+                       name, path, (unsigned)geteuid(), (unsigned)st.st_uid,
+                       (unsigned)(st.st_mode & 07777));
+    if (!file_lent_by_root(&st) && (st.st_mode & 07777 & ~(mode_t)0400) != 0)
         return err_set(eb, ERR_BAD_CONFIG, "%s: %s must have mode 0400, it has %04o", name, path,
                        (unsigned)(st.st_mode & 07777));
     if (st.st_size <= 0 || st.st_size > FILE_BYTES_MAX)

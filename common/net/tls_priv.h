@@ -18,6 +18,17 @@ struct tls_material {
     size_t n_expiries;
 };
 
+/* tls_peer.c: what SSL_set_verify() wants; what tls_expect() hung from the session, or from its
+ * context, says why a certificate's names are refused. */
+int tls_on_verify(int ok, X509_STORE_CTX *store);
+/* x must stay as long as handshakes run. name "": nothing is expected. False: no memory. */
+bool tls_expect(X509_VERIFY_PARAM *param, struct tls_expected *x, const char *name,
+                const char *setting);
+bool tls_expect_hang(SSL *ssl, SSL_CTX *ctx, struct tls_expected *x); /* from one of the two */
+/* ERR_BAD_CONFIG: peer_name is no DNS name. */
+enum err tls_check_peer_name(const struct tls_conf *c, struct errbuf *eb);
+bool tls_is_ip(const char *s);
+
 /* tls_files.c */
 enum err tls_material_load(struct tls_material *m, const struct tls_conf *c, struct errbuf *eb);
 void tls_material_free(struct tls_material *m); /* accepts a half-filled one */

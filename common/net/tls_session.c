@@ -1,5 +1,4 @@
 /* tls_session: one connection's TLS, over a socket (the second table of sock_io) or over memory. */
-#include <arpa/inet.h>
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
 #include <stdlib.h>
@@ -156,13 +155,9 @@ struct tls_session {
     BIO *in, *out; /* owned by ssl */
     struct tls *tls;
     enum tls_state state;
-    char why[WHY_BYTES];
+    struct tls_expected expected;
+    char why[WHY_BYTES + TLS_WHY_BYTES];
 };
-
-static bool is_ip(const char *s) {
-    unsigned char a[16];
-    return inet_pton(AF_INET, s, a) == 1 || inet_pton(AF_INET6, s, a) == 1;
-}
 
 static void fail(struct tls_session *s) {
     long verify = SSL_get_verify_result(s->ssl);
@@ -170,7 +165,9 @@ static void fail(struct tls_session *s) {
     tls_take_error(s->why, sizeof(s->why), "the session broke");
     if (verify != X509_V_OK) {
         size_t n = strlen(s->why);
-        snprintf(s->why + n, sizeof(s->why) - n, ": %s", X509_verify_cert_error_string(verify));
+        const char *more = s->expected.said;
+        snprintf(s->why + n, sizeof(s->why) - n, ": %s%s%s", X509_verify_cert_error_string(verify),
+                 more[0] != '\0' ? ": " : "", more);
     }
 }
 
@@ -205,12 +202,12 @@ enum err tls_session_create(struct tls_session **out, struct tls *t, enum tls_ro
     } else {
         BIO_set_mem_eof_return(s->in, -1); /* empty is "not yet", not the end */
         SSL_set_bio(s->ssl, s->in, s->out);
-        if (peer_name != NULL) {
-            X509_VERIFY_PARAM *p = SSL_get0_param(s->ssl);
-            X509_VERIFY_PARAM_set_hostflags(p, X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
-            ok = (is_ip(peer_name) ? X509_VERIFY_PARAM_set1_ip_asc(p, peer_name)
-                                   : X509_VERIFY_PARAM_set1_host(p, peer_name, 0)) == 1;
-        }
+        const struct tls_conf *c = tls_settings(t);
+        const bool by_setting = c->peer_name[0] != '\0';
+        const char *name = by_setting ? c->peer_name : peer_name != NULL ? peer_name : "";
+        ok = tls_expect(SSL_get0_param(s->ssl), &s->expected, name,
+                        by_setting ? c->names.peer_name : NULL) &&
+             tls_expect_hang(s->ssl, NULL, &s->expected);
     }
     if (!ok) {
         ERR_clear_error();
@@ -271,7 +268,7 @@ enum err tls_session_export(struct tls_session *s, const char *label, void *out,
 bool tls_session_peer_has_name(const struct tls_session *s, const char *name) {
     X509 *x = s->state == TLS_UP ? SSL_get0_peer_certificate(s->ssl) : NULL;
     if (x == NULL) return false;
-    return (is_ip(name)
+    return (tls_is_ip(name)
                 ? X509_check_ip_asc(x, name, 0)
                 : X509_check_host(x, name, 0, X509_CHECK_FLAG_NEVER_CHECK_SUBJECT, NULL)) == 1;
 }

@@ -18,7 +18,7 @@ from harness import BUILD, READY_S, ROOT, SLOW, Cluster, free_ports, get, post, 
 CTL = os.path.join(BUILD, "bin", "batonctl")
 BATON = os.path.join(BUILD, "bin", "baton")
 COMMANDS = ["serve", "status", "top", "watch", "request", "plan", "alarms", "role", "drain", "undrain", "join", "leave", "upgrade", "reload", "log", "logs",
-            "check", "doctor", "advise", "inspect", "quantize", "help", "completion", "man", "version"]
+            "check", "probe", "doctor", "advise", "inspect", "quantize", "help", "completion", "man", "version"]
 
 
 def ctl(*args, timeout=60, **env):
@@ -29,6 +29,32 @@ def ctl(*args, timeout=60, **env):
 def pair():
     with Cluster(1, 1) as c:
         yield c
+
+
+# ---- probes
+def test_probe(pair):
+    (free,) = free_ports(1)
+    for url in (pair.prefills[0].mgmt, pair.prefills[0].base, pair.status_base, pair.mgmt):
+        for name, word in (("startup", "started"), ("ready", "ready"), ("live", "alive")):
+            r = ctl("probe", name, url)
+            assert r.returncode == 0 and r.stdout.startswith(f"{word}: {url}/") and r.stderr == "", r
+    r = ctl("probe", "ready", BATON_PROBE_URL=pair.status_base)
+    assert r.returncode == 0 and f"{pair.status_base}/v2/health/ready, " in r.stdout, r
+    told = json.loads(ctl("probe", "startup", pair.decodes[0].mgmt, "--json").stdout)
+    assert {k: told[k] for k in ("probe", "ok", "status", "url")} == {"probe": "startup", "ok": True, "status": 200, "url": pair.decodes[0].mgmt + "/health"}
+    r = ctl("probe", "live", f"http://127.0.0.1:{free}")
+    assert r.returncode == 1 and r.stdout == "" and r.stderr.startswith(f"batonctl: not alive: http://127.0.0.1:{free}/v2/health/live: "), r
+    told = json.loads(ctl("probe", "live", "--json", BATON_MANAGE=f"http://127.0.0.1:{free}").stdout)
+    assert told["ok"] is False and told["status"] == 0 and told["said"], told
+    for args, said in ((["well"], 'the probe must be startup, ready or live, got "well"'), (["live", "127.0.0.1:1"], "URL must be http://ADDRESS:PORT"),
+                       (["live", "http://h:1/path"], "URL must be http://ADDRESS:PORT"), (["live", "--timeout", "0"], "--timeout must be a number from 1")):
+        r = ctl("probe", *args)
+        assert r.returncode == 2 and said in r.stderr, r
+    with Cluster(1, 1) as alone:
+        alone.prefills[0].kill()
+        wait_for(lambda: (r := ctl("probe", "ready", alone.status_base)).returncode == 1 and "not ready: " in r.stderr and "status 503" in r.stderr, READY_S,
+                 "without a prefill instance it is not ready")
+        assert ctl("probe", "live", alone.status_base).returncode == 0
 
 
 # ---- what comes from the table

@@ -6,17 +6,20 @@ import glob
 import gzip
 import json
 import os
+import re
 import subprocess
 
 import jsonschema
 import pytest
 import yaml
 from harness import BUILD, ROOT, Cluster, get
-from k8s_render import NAMESPACE, chart
+from k8s_render import CHART, chart, manifests
 
 DATA = os.path.join(ROOT, "tests", "data", "k8s")
 CASES = [{}, {"model.pvc": "models", "model.path": "/models/qwen", "model.name": "qwen", "serviceMonitor.enabled": True},
          {"coordinator.etcd.enabled": False, "coordinator.replicas": 1, "networkPolicy.enabled": False},
+         {"tls.enabled": True, "tls.certManager": True, "serviceMonitor.enabled": True, "coordinator.etcd.tlsSecret": "etcd-client"},
+         {"tls.enabled": True, "tls.fsGroup": "", "tls.clientCertificates": "optional", "tls.secrets": "other", "drainSeconds": 30},
          {"prefill.replicas": 2, "decode.replicas": 3, "decode.cpu": 16, "model.contextTokens": 8192, "drainSeconds": 60}]
 KSERVE = sorted(glob.glob(os.path.join(ROOT, "cluster-conf", "kserve", "*.yaml")))
 
@@ -55,6 +58,26 @@ def pods(docs):
     return [(w["spec"]["template"]["metadata"]["labels"], w["spec"]["template"]["spec"]) for w in workloads(docs)]
 
 
+def environment(container, fields):
+    """What a container finds in it: values, fields of its pod, and $(NAME) of what stands before."""
+    env = {}
+    for e in container["env"]:
+        value = e["value"] if "value" in e else fields[e["valueFrom"]["fieldRef"]["fieldPath"]]
+        env[e["name"]] = re.sub(r"\$\((\w+)\)", lambda m: env[m[1]], value)
+    return env
+
+
+def secret_files(spec):
+    """What the volume pki has: {path below it: secret}; empty where there is none."""
+    out = {}
+    for v in spec["volumes"]:
+        for source in v.get("projected", {}).get("sources", []):
+            for item in source["secret"]["items"]:
+                assert item["path"] not in out
+                out[item["path"]] = source["secret"]["name"]
+    return out
+
+
 def selects(selector, labels):
     ok = all(labels.get(k) == v for k, v in selector.get("matchLabels", {}).items())
     return ok and all(labels.get(e["key"]) in e["values"] for e in selector.get("matchExpressions", []))
@@ -90,7 +113,10 @@ def test_the_chart(case):
         ports = {p["name"]: p["containerPort"] for p in container["ports"]}
         assert len(set(ports.values())) == len(ports)
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-            assert probe not in container or container[probe]["httpGet"]["port"] in ports
+            if case.get("tls.enabled"):
+                assert probe not in container or container[probe]["exec"]["command"][:2] == ["/usr/bin/batonctl", "probe"]
+            else:
+                assert probe not in container or container[probe]["httpGet"]["port"] in ports
     for s in of_kind(docs, "Service"):  # each finds pods that have its ports
         found = [spec for labels, spec in pods(docs) if selects({"matchLabels": s["spec"]["selector"]}, labels)]
         assert len(found) == 1 and {p["targetPort"] for p in s["spec"]["ports"]} <= {p["name"] for p in found[0]["containers"][0]["ports"]}
@@ -104,21 +130,29 @@ def test_the_chart(case):
         assert len(found) == 1 and m["spec"]["endpoints"][0]["port"] in {p["name"] for p in found[0]["spec"]["ports"]}
 
 
-@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
+@pytest.mark.parametrize("case", [c for c in CASES if not c.get("tls.enabled")], ids=str)
 def test_what_containers_say_is_understood(case):
+    check_what_containers_say(case)
+
+
+def check_what_containers_say(case, pki="/pki"):
     """Each command with its environment: every variable is a setting, and together they are right; the ports are those that are named."""
     docs = documents(chart(case))
     for w in workloads(docs):
         (c,) = w["spec"]["template"]["spec"]["containers"]
         fields = {"status.podIP": "10.1.2.3", "metadata.name": f"{w['metadata']['name']}-0", "metadata.namespace": "baton"}
-        env = {e["name"]: e["value"] if "value" in e else fields[e["valueFrom"]["fieldRef"]["fieldPath"]] for e in c["env"]}
+        env = {k: v.replace("/pki/", pki + "/") for k, v in environment(c, fields).items()}
         binary = c["command"][0].rsplit("baton-", 1)[1]
         r = subprocess.run([os.path.join(BUILD, "bin", binary), "--print-config"], capture_output=True, text=True, timeout=60, env={**os.environ, **env,
                            **({"BATON_COORDINATOR_DATABASE_SERVER_DNS": "127.0.0.1"} if binary == "coordinator" else {})})
         assert r.returncode == 0 and "unknown variable" not in r.stderr, r.stderr
         got = {line.split(" = ", 1)[0].rsplit(".", 1)[1]: json.loads(line.split(" = ", 1)[1].rsplit("  # ", 1)[0]) for line in r.stdout.splitlines()
                if "." in line.split(" = ")[0]}
-        assert all(f"environment {name}\n" in r.stdout for name in env if name.startswith("BATON_"))
+        assert all(f"environment {name}\n" in r.stdout for name in env if name.startswith(("BATON_INSTANCE_", "BATON_COORDINATOR_")))
+        tls = case.get("tls.enabled", False)
+        assert (got["interCommTLSEnabled"] if binary != "coordinator" else got["mindie_client_tls_enable"]) is tls
+        assert got["allow_insecure" if binary == "coordinator" else "allowInsecure"] is (not tls or binary == "coordinator" and
+                                                                                      "coordinator.etcd.tlsSecret" not in case)
         ports = {p["name"]: p["containerPort"] for p in c["ports"]}
         keys = {"http": "predict_port", "manage": "manage_port", "metrics": "external_port", "status": "status_port"} if binary == "coordinator" else \
                {"http": "port", "manage": "managementPort", "kv": "interCommPort"}
@@ -129,12 +163,52 @@ def test_what_containers_say_is_understood(case):
                              if s["metadata"]["name"].endswith(role)]
 
 
-def test_the_plain_manifests_are_the_chart():
-    with open(os.path.join(ROOT, "cluster-conf", "kubernetes", "baton.yaml")) as f:
+@pytest.mark.parametrize("name,tls", [("baton", False), ("baton-tls", True)], ids=["plain", "tls"])
+def test_the_plain_manifests_are_the_chart(name, tls):
+    with open(os.path.join(ROOT, "cluster-conf", "kubernetes", f"{name}.yaml")) as f:
         text = f.read()
-    assert text.split("\n", 1)[1] == NAMESPACE + "---\n" + chart()  # else: python3 tests/cluster/k8s_render.py
+    assert text == manifests(tls)  # else: python3 tests/cluster/k8s_render.py [tls]
     for doc in documents(text):
         conforms(doc)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.get("tls.enabled")], ids=["cert-manager", "own secrets"])
+def test_every_secret_is_there_and_has_its_use(case):
+    docs = documents(chart(case))
+    certs = {c["spec"]["secretName"]: c for c in of_kind(docs, "Certificate")}
+    issuers = {i["metadata"]["name"]: i["spec"] for i in of_kind(docs, "Issuer")}
+    prefix = case.get("tls.secrets", "baton-tls")
+    used = set()
+    for w in workloads(docs):
+        spec = w["spec"]["template"]["spec"]
+        (c,) = spec["containers"]
+        files = secret_files(spec)
+        fields = {"status.podIP": "10.1.2.3", "metadata.name": "x-0", "metadata.namespace": "baton"}
+        named = {v.removeprefix("/pki/") for v in environment(c, fields).values() if v.startswith("/pki/")}
+        of_folders = {path.split("/")[0] for path in named}
+        assert named <= set(files) and {path.split("/")[0] for path in files} == of_folders  # nothing is missing, no secret is there for nothing
+        assert all(name in (f"{prefix}-{path.split('/')[0]}", "etcd-client") for path, name in files.items())
+        assert spec["securityContext"].get("fsGroup") == (None if case.get("tls.fsGroup") == "" else 65532)
+        used |= set(files.values())
+    if case.get("tls.certManager"):
+        ours = {"user", "manage", "metrics"}  # whose clients are elsewhere
+        assert used - {"etcd-client"} == {n for n, c in certs.items() if not c["spec"].get("isCA")} - {f"{prefix}-{p}-client" for p in ours}
+        for c in certs.values():  # one CA a plane, and each certificate is its plane's
+            issuer = issuers[c["spec"]["issuerRef"]["name"]]
+            plane = c["spec"]["secretName"].removeprefix(prefix + "-").split("-")[0]
+            assert issuer == ({"selfSigned": {}} if c["spec"].get("isCA") else {"ca": {"secretName": f"{prefix}-{plane}-ca"}})
+    else:
+        assert certs == {} == issuers
+
+
+def test_values_are_used():
+    """A value that no template reads does nothing, whatever is set."""
+    text = "".join(open(path).read() for path in glob.glob(os.path.join(CHART, "templates", "*.yaml")))
+
+    def leaves(at, way):
+        return [p for k, v in at.items() for p in leaves(v, f"{way}.{k}")] if isinstance(at, dict) else [way]
+    with open(os.path.join(CHART, "values.yaml")) as f:
+        assert [p for p in leaves(yaml.safe_load(f), ".Values") if not re.search(re.escape(p) + r"\b", text)] == []
 
 
 def test_probes_on_a_live_cluster():

@@ -50,6 +50,7 @@ struct ctl {
     char base_text[160];
     bool base_by_default; /* nobody said which */
     struct tls *tls;      /* NULL: plain */
+    unsigned timeout_ms;  /* of an answer; 0: as usual */
 };
 
 extern const struct ctl_command ctl_commands[]; /* ends with a NULL name */
@@ -80,6 +81,9 @@ bool ctl_ask(const struct ctl *c, const char *method, const char *path, const ch
              struct ctl_answer *a);
 bool ctl_ask_at(const struct ctl *c, const char *base, const char *method, const char *path,
                 const char *body, bool quiet, struct ctl_answer *a);
+/* Says nothing: why there is no answer goes to why[n]. */
+bool ctl_ask_quiet(const struct ctl *c, const char *base, const char *method, const char *path,
+                   struct ctl_answer *a, char *why, size_t n);
 void ctl_answer_free(struct ctl_answer *a);
 /* Says what the coordinator refused. Returns 1. */
 int ctl_refused(const struct ctl *c, const struct ctl_answer *a);
@@ -125,6 +129,7 @@ int ctl_cmd_watch(struct ctl *c);
 int ctl_cmd_top(struct ctl *c);
 int ctl_cmd_logs(struct ctl *c);
 int ctl_cmd_check(struct ctl *c);
+int ctl_cmd_probe(struct ctl *c);
 int ctl_cmd_doctor(struct ctl *c);
 int ctl_cmd_advise(struct ctl *c);
 int ctl_cmd_inspect(struct ctl *c);

@@ -9,12 +9,12 @@
 #include "proto/err.h"
 #include "tools/ctl/ctl.h"
 
-enum { TIMEOUT_MS = 10000, ANSWER_BYTES_MAX = 16 << 20 };
+enum { TIMEOUT_MS = 10000, ANSWER_BYTES_MAX = 16 << 20, DETAIL_BYTES = 300 };
 
 struct call {
     struct loop *loop;
     struct ctl_answer *answer;
-    char detail[160];
+    char detail[DETAIL_BYTES];
 };
 
 static void on_done(void *arg, const struct http_result *r) {
@@ -32,15 +32,14 @@ static void on_done(void *arg, const struct http_result *r) {
     loop_stop(k->loop);
 }
 
-bool ctl_ask_at(const struct ctl *c, const char *base, const char *method, const char *path,
-                const char *body, bool quiet, struct ctl_answer *a) {
+/* One request; false: why there is no answer is in why[n]. */
+static bool ask(const struct ctl *c, const char *url, const char *method, const char *body,
+                struct ctl_answer *a, char *why, size_t n) {
     static const char *const headers[] = {"Content-Type: application/json", NULL};
     struct http_client *client = NULL;
     struct http_call *http;
     struct call k = {.answer = a};
-    char url[1024];
     memset(a, 0, sizeof(*a));
-    snprintf(url, sizeof(url), "%s%s", base, path);
     enum err e = loop_create(&k.loop);
     if (e == ERR_OK) e = http_client_create(&client, k.loop, "batonctl/1.0");
     const struct http_call_opts o = {.method = method,
@@ -49,7 +48,7 @@ bool ctl_ask_at(const struct ctl *c, const char *base, const char *method, const
                                      .headers = body != NULL ? headers : NULL,
                                      .body = body,
                                      .body_len = body != NULL ? strlen(body) : 0,
-                                     .total_ms = TIMEOUT_MS,
+                                     .total_ms = c->timeout_ms != 0 ? c->timeout_ms : TIMEOUT_MS,
                                      .body_bytes_max = ANSWER_BYTES_MAX,
                                      .on_done = on_done,
                                      .arg = &k};
@@ -58,8 +57,26 @@ bool ctl_ask_at(const struct ctl *c, const char *base, const char *method, const
     http_client_destroy(&client);
     loop_destroy(&k.loop);
     if (a->status != 0) return true;
+    snprintf(why, n, "%s",
+             e != ERR_OK           ? err_text(e)
+             : k.detail[0] != '\0' ? k.detail
+                                   : "no answer");
+    return false;
+}
+
+bool ctl_ask_quiet(const struct ctl *c, const char *base, const char *method, const char *path,
+                   struct ctl_answer *a, char *why, size_t n) {
+    char url[1024];
+    snprintf(url, sizeof(url), "%s%s", base, path);
+    return ask(c, url, method, NULL, a, why, n);
+}
+
+bool ctl_ask_at(const struct ctl *c, const char *base, const char *method, const char *path,
+                const char *body, bool quiet, struct ctl_answer *a) {
+    char url[1024], why[DETAIL_BYTES];
+    snprintf(url, sizeof(url), "%s%s", base, path);
+    if (ask(c, url, method, body, a, why, sizeof(why))) return true;
     if (quiet) return false;
-    const char *why = e != ERR_OK ? err_text(e) : k.detail[0] != 0 ? k.detail : "no answer";
     ctl_fail(c, 1, "%s: %s", url, why);
     if (base == c->base && !c->json)
         fprintf(stderr,
@@ -117,24 +134,29 @@ bool ctl_open(struct ctl *c) {
 }
 
 bool ctl_open_certificates(struct ctl *c) {
-    struct tls_conf t = {
-        .names = {.ca = "--ca", .cert = "--cert", .key = "--key", .passwd = "--pass"},
-        .verify_host = true};
+    struct tls_conf t = {.names = {.ca = "--ca",
+                                   .cert = "--cert",
+                                   .key = "--key",
+                                   .passwd = "--pass",
+                                   .peer_name = "--peer-name"},
+                         .verify_host = true};
     const struct {
         const char *flag, *env;
         char *to;
-    } files[] = {{"--ca", "BATON_CA", t.ca[0]},
-                 {"--cert", "BATON_CERT", t.cert},
-                 {"--key", "BATON_KEY", t.key},
-                 {"--pass", "BATON_PASS", t.passwd}};
+        size_t cap;
+    } texts[] = {{"--ca", "BATON_CA", t.ca[0], sizeof(t.ca[0])},
+                 {"--cert", "BATON_CERT", t.cert, sizeof(t.cert)},
+                 {"--key", "BATON_KEY", t.key, sizeof(t.key)},
+                 {"--pass", "BATON_PASS", t.passwd, sizeof(t.passwd)},
+                 {"--peer-name", "BATON_PEER_NAME", t.peer_name, sizeof(t.peer_name)}};
     struct errbuf eb = {0};
     if (c->tls != NULL) return true;
-    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
-        const char *v = ctl_option(c, files[i].flag);
-        if (v == NULL) v = getenv(files[i].env);
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        const char *v = ctl_option(c, texts[i].flag);
+        if (v == NULL) v = getenv(texts[i].env);
         if (v == NULL) v = "";
-        if (snprintf(files[i].to, TLS_PATH_BYTES, "%s", v) >= TLS_PATH_BYTES) {
-            ctl_fail(c, 2, "%s: the path is too long", files[i].flag);
+        if (snprintf(texts[i].to, texts[i].cap, "%s", v) >= (int)texts[i].cap) {
+            ctl_fail(c, 2, "%s must have at most %zu bytes", texts[i].flag, texts[i].cap - 1);
             return false;
         }
     }

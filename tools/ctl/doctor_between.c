@@ -71,7 +71,8 @@ static void try_call(struct doctor *d, const struct doc_node *from, const struct
     if (doc_handshake(ours, theirs, name, caller, why)) return;
     doc_say(d, DOC_ERROR, to,
             "certificates of a plane must come from the CA that the other side has for it, be "
-            "neither ended nor revoked, and name the address that is called "
+            "neither ended nor revoked, and name the address that is called, or what "
+            "interCommPeerName, instance_peer_name or coordinator_peer_name say "
             "(tools/make-pki.sh issues such)",
             "TLS between %s (%s) and its %s plane fails: %s", from->name, k->block, k->plane, why);
 }

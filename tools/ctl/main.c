@@ -18,6 +18,9 @@ const struct cli_option ctl_options[] = {
     {"--key", NULL, "FILE", "its key, of mode 0400 ($BATON_KEY)"},
     {"--pass", NULL, "FILE",
      "the file with the key's password, when it is encrypted ($BATON_PASS)"},
+    {"--peer-name", NULL, "NAME",
+     "the name that the server's certificate must have, where it is not that of the URL "
+     "($BATON_PEER_NAME)"},
     {"--json", NULL, NULL, "JSON instead of tables and sentences"},
     {"--version", NULL, NULL, "what this program was built from and of"},
     {"--help", "-h", NULL, "this text, or that of a command"},
@@ -70,6 +73,8 @@ static const struct cli_option logs[] = {
     {"--follow", "-f", NULL, "goes on with what is added"},
     {"--lines", "-n", "N", "so many of the last lines (default: 20)"},
     END};
+static const struct cli_option probe[] = {
+    {"--timeout", NULL, "SECONDS", "for the answer (default: 5)"}, END};
 static const struct cli_option doctor[] = {
     {"--offline", NULL, NULL, "asks no node: what configuration files and this machine say"},
     {"--measure", NULL, NULL,
@@ -159,6 +164,11 @@ const struct ctl_command ctl_commands[] = {
      1, CTL_LOCAL, ctl_cmd_logs, NULL},
     {"check", "FILE...", "checks configuration files and rank tables as a start would", NULL, 1,
      CTL_ARGS_MAX, CTL_LOCAL, ctl_cmd_check, NULL},
+    {"probe", "startup|ready|live [URL]",
+     "asks one daemon whether it has started, serves, or lives, and ends with 0 or 1: for exec "
+     "probes and health checks of containers; URL is that of a plane of an instance, or of a "
+     "coordinator's status or management plane (default: $BATON_PROBE_URL, else as of --manage)",
+     probe, 1, 2, CTL_LOCAL, ctl_cmd_probe, "startup|ready|live"},
     {"doctor", "[FILE...]",
      "looks for what is wrong in and between the nodes of the configuration files, or of the "
      "coordinator, and says what to do about it",

@@ -36,21 +36,28 @@ static void __attribute__((unused)) pki_remove(struct pki *p) {
     p->dir[0] = 0;
 }
 
-/* The context of `name` ("peer"), which trusts the CA in ca_dir; crl: and its CRL. NULL: refused.
- */
+/* The context of `name` ("peer"), which trusts the CA in ca_dir, and asks for peer_name; crl: and
+ * its CRL. NULL: refused. */
 static struct tls *__attribute__((unused))
-pki_open(const struct pki *p, const char *name, const char *ca_dir, bool crl) {
+pki_open_named(const struct pki *p, const char *name, const char *ca_dir, bool crl,
+               const char *peer_name) {
     static struct tls_conf c;
     struct tls *t = NULL;
     struct errbuf eb = {0};
-    c = (struct tls_conf){.names = {"ca", "cert", "key", "passwd", "crl", NULL}};
+    c = (struct tls_conf){.names = {"ca", "cert", "key", "passwd", "crl", NULL, "peerName"}};
     snprintf(c.ca[0], sizeof(c.ca[0]), "%s/cluster/ca.pem", ca_dir);
     snprintf(c.cert, sizeof(c.cert), "%s/cluster/%s.pem", p->dir, name);
     snprintf(c.key, sizeof(c.key), "%s/cluster/%s.key", p->dir, name);
     snprintf(c.passwd, sizeof(c.passwd), "%s/cluster/%s.pass", p->dir, name);
     if (crl) snprintf(c.crl[0], sizeof(c.crl[0]), "%s/cluster/crl.pem", ca_dir);
+    snprintf(c.peer_name, sizeof(c.peer_name), "%s", peer_name);
     if (tls_open(&t, &c, &eb) != ERR_OK) fprintf(stderr, "tls_open: %s\n", eb.text);
     return t;
+}
+
+static struct tls *__attribute__((unused))
+pki_open(const struct pki *p, const char *name, const char *ca_dir, bool crl) {
+    return pki_open_named(p, name, ca_dir, crl, "");
 }
 
 #endif

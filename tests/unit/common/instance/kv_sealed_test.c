@@ -19,7 +19,8 @@ static int setup(void **state) {
         pki_run("issue %s cluster revoked peer", dir) != 0 ||
         pki_run("revoke %s cluster revoked", dir) != 0 ||
         pki_run("issue -i 10.9.9.9 %s cluster elsewhere peer", dir) != 0 ||
-        pki_run("issue %s cluster server server", dir) != 0)
+        pki_run("issue %s cluster server server", dir) != 0 ||
+        pki_run("issue -i '' -n kv.baton.svc %s cluster named peer", dir) != 0)
         return -1;
     tls_close(&link_tls); /* with the CRL that names the revoked one */
     link_tls = pki_open(&link_pki, "peer", dir, true);
@@ -76,6 +77,41 @@ static void certificates_that_do_not_fit(void **state) {
     }
     expect_no_link(*state, other_tls, link_tls, "failed : 14", "failed : 14", "certificate");
     expect_no_link(*state, link_tls, other_tls, "failed : 14", "failed : 14", "certificate");
+}
+
+/* Certificates that know no address: what counts is the name that both are set to ask for. */
+static void a_common_name_in_place_of_addresses(void **state) {
+    static const char *const ours[] = {"kv.baton.svc", "other.baton.svc", ""};
+    for (size_t i = 0; i < 3; i++) {
+        struct tls *named = pki_open_named(&link_pki, "named", link_pki.dir, true, "kv.baton.svc"),
+                   *asks = pki_open_named(&link_pki, "named", link_pki.dir, true, ours[i]);
+        assert_true(named != NULL && asks != NULL);
+        if (i > 0) {
+            const char *says = i == 1
+                                   ? "must name other.baton.svc (peerName), but names kv.baton.svc"
+                                   : "must name 127.0.0.1, but names kv.baton.svc";
+            expect_no_link(*state, asks, named, "failed : 14", "failed : 14", says);
+            expect_no_link(*state, named, asks, "failed : 14", "failed : 14", says);
+        } else {
+            struct side p, d;
+            side_init(&p, *state, 1);
+            side_init(&d, *state, 2);
+            p.o.tls = named;
+            d.o.tls = asks;
+            side_open(&p);
+            side_open(&d);
+            struct role_node pn = node(P_ID, kv_plane_port(p.kp)),
+                             dn = node(D_ID, kv_plane_port(d.kp));
+            assert_int_equal(kv_plane_want(d.kp, CAN_DECODE, D_ID, &pn, 1), ERR_OK);
+            assert_int_equal(kv_plane_want(p.kp, CAN_PREFILL, P_ID, &dn, 1), ERR_OK);
+            WAIT_FOR(p.loop, fact_up, &p);
+            WAIT_FOR(d.loop, fact_up, &d);
+            side_close(&p);
+            side_close(&d);
+        }
+        tls_close(&named);
+        tls_close(&asks);
+    }
 }
 
 /* A link heals when the reason has gone, without a restart of the other side. */
@@ -419,6 +455,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_plain_peer_and_a_sealed_one_do_not_link),
         TEST(certificates_that_do_not_fit),
+        TEST(a_common_name_in_place_of_addresses),
         TEST(the_right_certificate_heals_the_link),
         TEST(peers_without_a_right_certificate_are_refused),
         TEST(garbage_is_refused),

@@ -439,6 +439,40 @@ static void names_of_servers(void **state) {
     tls_close(&strict);
 }
 
+/* A name that the settings ask for counts in place of the host of the URL, and the refusal says it.
+ */
+static void a_name_in_place_of_the_host(void **state) {
+    struct tls_conf c = pki_conf(&pki, "ca", "client");
+    struct tls *right, *wrong, *strict = context("ca", "client", false);
+    enum err e;
+    (void)state;
+    strcpy(c.peer_name, "instance.baton");
+    right = pki_open(&c);
+    strcpy(c.peer_name, "other.baton");
+    c.verify_host = true;
+    wrong = pki_open(&c);
+    pki_issue(&pki, &ca, "named", &(struct cert_opts){.san = "DNS:instance.baton"});
+    tls_close(&server_tls);
+    fx.opts.tls = server_tls = context("ca", "named", false);
+    up();
+    struct tls *const in_turn[] = {strict, wrong, right};
+    for (int i = 0; i < 3; i++) {
+        run_on_loop(&fx.t, make_client, &e);
+        assert_int_equal(call(in_turn[i], "https", "127.0.0.1", "/echo"),
+                         i == 2 ? ERR_OK : ERR_PEER_LOST);
+        if (i == 1)
+            assert_string_equal(ask.detail,
+                                "the certificate must name other.baton (t.peer), but names "
+                                "instance.baton");
+        run_on_loop(&fx.t, drop_client, NULL);
+    }
+    down();
+    for (int i = 0; i < 3; i++) {
+        struct tls *t = in_turn[i];
+        tls_close(&t);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(same_answers, setup_tls, teardown_tls),
@@ -452,6 +486,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(unwanted_bodies, setup_tls, teardown_tls),
         cmocka_unit_test_setup_teardown(clients, setup_tls, teardown_tls),
         cmocka_unit_test_setup_teardown(names_of_servers, setup_tls, teardown_tls),
+        cmocka_unit_test_setup_teardown(a_name_in_place_of_the_host, setup_tls, teardown_tls),
     };
     return cmocka_run_group_tests(tests, setup_pki, teardown_pki);
 }

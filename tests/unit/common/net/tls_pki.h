@@ -177,7 +177,7 @@ static inline void pki_crl(const struct pki *p, const struct issued *ca, const c
 
 /* Settings that name CA.pem, NAME.pem and NAME.key. */
 static inline struct tls_conf pki_conf(const struct pki *p, const char *ca, const char *name) {
-    struct tls_conf c = {.names = {"t.ca", "t.cert", "t.key", "t.passwd", "t.crl", NULL}};
+    struct tls_conf c = {.names = {"t.ca", "t.cert", "t.key", "t.passwd", "t.crl", NULL, "t.peer"}};
     char file[128];
     snprintf(file, sizeof(file), "%s.pem", ca);
     pki_path(p, c.ca[0], file);

@@ -113,6 +113,45 @@ static void file_rules(void **state) {
     unlink(big);
 }
 
+/* Files of root that a process of another user may read, as Kubernetes mounts secrets: no others of
+ * root. */
+static void files_lent_by_root(void **state) {
+    static const struct {
+        unsigned mode;
+        const char *says; /* NULL: taken */
+    } rows[] = {{0440, NULL},
+                {0640, NULL},
+                {0444, "or to root with mode 0640 at most, it belongs to uid 0 with mode 0444"},
+                {0660, "or to root with mode 0640 at most, it belongs to uid 0 with mode 0660"}};
+    enum { SOMEBODY = 65534 };
+    struct tls_conf c = pki_conf(&pki, "ca", "client");
+    (void)state;
+    if (geteuid() != 0) skip(); /* only root can give a file away */
+    assert_int_equal(chmod(pki.dir, 0755), 0);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char *const files[] = {c.ca[0], c.cert, c.key};
+        for (size_t k = 0; k < 3; k++) {
+            assert_int_equal(chown(files[k], 0, SOMEBODY), 0);
+            assert_int_equal(chmod(files[k], rows[i].mode), 0);
+        }
+        struct errbuf eb = {0};
+        struct tls *t = NULL;
+        assert_int_equal(setegid(SOMEBODY), 0);
+        assert_int_equal(seteuid(SOMEBODY), 0);
+        const enum err e = tls_open(&t, &c, &eb);
+        assert_int_equal(seteuid(0), 0);
+        assert_int_equal(setegid(0), 0);
+        tls_close(&t);
+        if (rows[i].says == NULL ? e != ERR_OK : strstr(eb.text, rows[i].says) == NULL)
+            fail_msg("%04o: \"%s\"", rows[i].mode, eb.text);
+        for (size_t k = 0; k < 3; k++) {
+            assert_int_equal(chown(files[k], 0, 0), 0);
+            assert_int_equal(chmod(files[k], 0400), 0);
+        }
+    }
+    assert_int_equal(chmod(pki.dir, 0700), 0);
+}
+
 static void content_rules(void **state) {
     struct tls_conf c = server_conf();
     (void)state;
@@ -346,6 +385,62 @@ static void peers_that_do_not_prove_themselves(void **state) {
     }
 }
 
+/* A name of the settings counts in place of the one that a session is told, on both sides; what the
+ * certificate has is said, of its characters those of names only. */
+static void a_peer_name(void **state) {
+    static const struct {
+        const char *san, *want, *says; /* says NULL: up */
+    } rows[] = {
+        {"DNS:kv.baton.svc", "kv.baton.svc", NULL},
+        {"DNS:*.baton.svc", "kv.baton.svc", NULL},
+        {"DNS:*.baton.svc", "a.kv.baton.svc", "but names *.baton.svc"},
+        {"DNS:KV.baton.svc", "kv.baton.SVC", NULL},
+        {"IP:127.0.0.1,IP:::1,DNS:a b", "kv",
+         "the certificate must name kv (t.peer), but names 127.0.0.1, ::1, a?b"},
+        {"URI:spiffe://a/kv", "kv", "but names nothing"},
+    };
+    static const char *const wrong[] = {"10.0.0.1", "::1", "a..b", ".a", "a.", "*.a", "a b", "a/b"};
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        pki_issue(&pki, &ca, "named", &(struct cert_opts){.san = rows[i].san});
+        struct tls_conf c = pki_conf(&pki, "ca", "named");
+        snprintf(c.peer_name, sizeof(c.peer_name), "%s", rows[i].want);
+        struct duo d = duo_of(&c, &c, "127.0.0.1", NULL, 65536);
+        const char *said = tls_session_error(d.c);
+        if (rows[i].says == NULL
+                ? tls_session_state(d.c) != TLS_UP || tls_session_state(d.s) != TLS_UP
+                : strstr(said, "mismatch") == NULL || strstr(said, rows[i].says) == NULL)
+            fail_msg("row %zu: \"%s\", \"%s\"", i, said, tls_session_error(d.s));
+        duo_free(&d);
+    }
+    struct tls_conf c = server_conf();
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        snprintf(c.peer_name, sizeof(c.peer_name), "%s", wrong[i]);
+        refused(&c, "t.peer must be a DNS name", wrong[i]);
+    }
+    memset(c.peer_name, 'a', 64);
+    c.peer_name[64] = 0;
+    refused(&c, "t.peer must be a DNS name", "");
+}
+
+/* A certificate with more names than a line has room for. */
+static void many_names_are_cut(void **state) {
+    char san[2048] = "DNS:first";
+    (void)state;
+    for (int i = 0; i < 100; i++)
+        snprintf(san + strlen(san), sizeof(san) - strlen(san), ",DNS:name-%d", i);
+    pki_issue(&pki, &ca, "many", &(struct cert_opts){.san = san});
+    struct tls_conf c = pki_conf(&pki, "ca", "many");
+    memset(c.peer_name, 'b', 63);
+    memset(c.peer_name + 63, '.', 1);
+    memset(c.peer_name + 64, 'b', 63);
+    struct duo d = duo_of(&c, &c, NULL, NULL, 65536);
+    assert_non_null(strstr(tls_session_error(d.c), "but names first, name-0"));
+    const size_t n = strlen(tls_session_error(d.c));
+    assert_string_equal(tls_session_error(d.c) + n - 2, "..");
+    duo_free(&d);
+}
+
 /* OpenSSL's own client against a session of ours. True: both are through. */
 static bool raw_handshake(SSL_CTX *ctx, const struct tls_conf *sc, char why[256]) {
     struct tls *t = pki_open(sc);
@@ -468,12 +563,15 @@ static void damaged_hellos(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(file_rules),
+        cmocka_unit_test(files_lent_by_root),
         cmocka_unit_test(content_rules),
         cmocka_unit_test(dates),
         cmocka_unit_test(warns_of_a_plain_key),
         cmocka_unit_test(both_up_with_the_same_secrets),
         cmocka_unit_test(nothing_before_it_is_up),
         cmocka_unit_test(peers_that_do_not_prove_themselves),
+        cmocka_unit_test(a_peer_name),
+        cmocka_unit_test(many_names_are_cut),
         cmocka_unit_test(what_clients_may_be),
         cmocka_unit_test(alpn),
         cmocka_unit_test(damaged_hellos),
