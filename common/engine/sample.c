@@ -77,8 +77,9 @@ enum err sample_scratch_create(struct sample_scratch **out, int vocab_size) {
     s->group_max = calloc(groups, sizeof(*s->group_max));
     s->p = calloc(groups * GROUP, sizeof(*s->p));
     s->sums = calloc(groups, sizeof(*s->sums));
+    s->groups = calloc(groups, sizeof(*s->groups));
     if (s->group_max == NULL || s->counts == NULL || s->cands == NULL || s->work == NULL ||
-        s->p == NULL || s->sums == NULL) {
+        s->p == NULL || s->sums == NULL || s->groups == NULL) {
         sample_scratch_destroy(&s);
         return ERR_NO_MEMORY;
     }
@@ -95,6 +96,7 @@ void sample_scratch_destroy(struct sample_scratch **s_ptr) {
     free(s->work);
     free(s->p);
     free(s->sums);
+    free(s->groups);
     free(s);
     *s_ptr = NULL;
 }

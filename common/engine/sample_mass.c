@@ -15,16 +15,18 @@
 #include "common/engine/sample_priv.h"
 
 enum {
-    CUT_MAX = 4096, /* candidates that are looked at one by one */
-    PASSES_MAX = 4, /* to find them, where two do not */
-    GUESS_STEP = 4, /* a guess looks at every so many-th group */
-    GUESS_PASSES = 2,
+    CUT_MAX = 4096,  /* candidates that are looked at one by one */
+    CUT_GOOD = 1024, /* and so many are no burden */
+    PASSES_MAX = 4,  /* to find them, where a guess does not */
+    SOME = 8,        /* a guess looks at one of so many groups */
+    GUESS_ROUNDS = 3,
 };
 
 /* Sums of a pass over floats, beside the target, are about right; distances from the centre that
- * such sums gave are off by less than CENTRE_OFF. */
-static const double SLACK = 2e-5;
-static const float CENTRE_OFF = 1e-4f, EDGE_APART = 0.03f;
+ * such sums gave are off by less than CENTRE_OFF. Groups with a logit of this share of all mass
+ * are no matter of chance. */
+static const double SLACK = 2e-5, MUCH = 1.0 / 2048;
+static const float CENTRE_OFF = 1e-4f, FURTHEST = -EXP_MIN + 1;
 
 struct mass {
     struct sample_scratch *s;
@@ -37,6 +39,8 @@ struct mass {
     double within;                 /* the bound of all sums */
     float inner, outer;            /* the head ends at a distance from inner to outer */
     double inner_mass, outer_mass; /* about what lies up to them */
+    double mass;                   /* about all */
+    float middle, half;            /* a guess of where it ends, and how far that may be off */
 };
 
 static float distance_of(const struct mass *m, int id) {
@@ -49,22 +53,125 @@ static float blur(const struct mass *m) {
     return m->typical ? 2 * CENTRE_OFF : 0;
 }
 
+/* Nothing is known of where the head ends. */
+static void begin(struct mass *m) {
+    m->inner = 0;
+    m->outer = FURTHEST;
+    m->inner_mass = 0;
+    m->outer_mass = m->mass;
+}
+
 /* p of all, about their mass, and the centre: H = log mass - moment / mass. */
 static void weigh(struct mass *m) {
-    double mass, moment;
-    m->s->wide->weigh(m->s->p, m->logits, m->n, m->z.max, m->z.scale, &mass, &moment);
-    m->target = m->share * mass;
-    m->inner = 0;
-    m->outer = -EXP_MIN + 1;
-    m->inner_mass = 0;
-    m->outer_mass = mass;
-    if (m->typical) m->z.centre = (float)(moment / mass);
+    double moment;
+    m->s->wide->weigh(m->s->p, m->logits, m->n, m->z.max, m->z.scale, &m->mass, &moment);
+    m->target = m->share * m->mass;
+    if (m->typical) m->z.centre = (float)(moment / m->mass);
 }
+
+/* About so many candidates lie at most between two distances with so much mass between them. */
+static double candidates(const struct mass *m, float outer, double mass) {
+    return mass / exp((double)(m->z.centre - outer));
+}
+
+/* ---- a guess */
+
+/* Groups that are looked at: first all with a logit of much mass, then one in `each` of the
+ * others. */
+struct some {
+    int n_much, n_few;
+    double each;
+};
+
+static struct some choose(const struct mass *m) {
+    const float least = (float)((double)m->z.max + log(MUCH * m->mass) / (double)m->z.scale);
+    struct some some = {0};
+    int32_t *groups = m->s->groups;
+    int n_others = 0, n = sample_groups(m->n);
+    for (int g = 0; g < n; g++) {
+        if (m->s->group_max[g] >= least)
+            groups[some.n_much++] = g;
+        else if (n_others++ % SOME == 0)
+            groups[n - ++some.n_few] = g; /* from the end on */
+    }
+    some.each = some.n_few > 0 ? (double)n_others / some.n_few : 0;
+    return some;
+}
+
+/* About what lies further than each edge but the last, which is FURTHEST. */
+static void weigh_far(const struct mass *m, const struct some *some, const float edge[SAMPLE_EDGES],
+                      double far[SAMPLE_EDGES]) {
+    const struct sample_scratch *s = m->s;
+    const int32_t *few = s->groups + sample_groups(m->n) - some->n_few;
+    double of_few[SAMPLE_EDGES];
+    s->wide->spread(far, s->p, m->logits, m->n, s->groups, some->n_much, &m->z, edge);
+    s->wide->spread(of_few, s->p, m->logits, m->n, few, some->n_few, &m->z, edge);
+    for (int i = 0; i < SAMPLE_EDGES; i++) {
+        far[i] =
+            far[SAMPLE_EDGES - 1] - far[i] + some->each * (of_few[SAMPLE_EDGES - 1] - of_few[i]);
+    }
+}
+
+/* Where the head ends, as what is looked at tells it: from inner to outer, beyond which lie about
+ * `from` and `to`. */
+struct bracket {
+    float inner, outer;
+    double from, to;
+};
+
+static struct bracket bracket(const struct mass *m, const struct some *some) {
+    const double beyond = m->mass - m->target;
+    struct bracket b = {.inner = 0, .outer = FURTHEST, .from = m->mass, .to = 0};
+    float edge[SAMPLE_EDGES] = {1, 2, 4, 8, 16, FURTHEST};
+    for (int round = 0; round < GUESS_ROUNDS; round++) {
+        const float step = (b.outer - b.inner) / (SAMPLE_EDGES - 1);
+        double far[SAMPLE_EDGES];
+        for (int i = 0; round > 0 && i < SAMPLE_EDGES - 1; i++)
+            edge[i] = b.inner + step * (float)(i + 1);
+        weigh_far(m, some, edge, far);
+        for (int i = 0; i < SAMPLE_EDGES - 1 && edge[i] < b.outer; i++) {
+            if (far[i] <= beyond) {
+                b.outer = edge[i];
+                b.to = far[i];
+                break;
+            }
+            b.inner = edge[i];
+            b.from = far[i];
+        }
+    }
+    return b;
+}
+
+/* The middle and how far it may be off. What lies beyond the head is many small p, which some of
+ * them tell well; the few large ones lie within, or are all looked at. Sets inner and outer, which
+ * are a guess too, so that a look at them is no burden; false: that cannot be hoped for. */
+static bool guess(struct mass *m) {
+    const struct some some = choose(m);
+    const struct bracket b = bracket(m, &some);
+    const double beyond = m->mass - m->target, wide = (double)(b.outer - b.inner),
+                 dense = (b.from - b.to) / wide;
+    m->middle = b.inner;
+    m->half = FURTHEST / 2;
+    if (!(dense > 0)) return false;
+    /* three standard deviations, were all that is beyond as large as the largest */
+    const double largest = m->typical ? fmin(MUCH * m->mass, 1) : exp(-(double)b.inner);
+    const double off = 3 * sqrt(some.each * largest * beyond) / dense;
+    m->middle = b.inner + (float)((b.from - beyond) / dense);
+    m->half = (float)fmin(fmax(off, wide / 32), (double)m->half);
+    m->inner = b.inner - (float)off;
+    m->outer = b.outer + (float)off;
+    if (candidates(m, m->outer, dense * (wide + 2 * off)) <= CUT_GOOD) return true;
+    m->inner = m->middle - m->half;
+    m->outer = m->middle + m->half;
+    return candidates(m, m->outer, dense * 2 * (double)m->half) <= CUT_MAX / 2;
+}
+
+/* ---- what is certain */
 
 /* Narrows [inner, outer] by the masses up to some edges. */
 static void narrow(struct mass *m, const float edge[SAMPLE_EDGES]) {
     double mass[SAMPLE_EDGES];
-    m->s->wide->spread(mass, m->s->p, m->logits, m->n, 1, &m->z, edge);
+    m->s->wide->spread(mass, m->s->p, m->logits, m->n, NULL, sample_groups(m->n), &m->z, edge);
     for (int i = 0; i < SAMPLE_EDGES; i++) {
         if (mass[i] >= m->target * (1 - SLACK) || edge[i] < m->inner) continue;
         m->inner = edge[i];
@@ -84,45 +191,21 @@ static void narrow_evenly(struct mass *m) {
     narrow(m, edge);
 }
 
-/* Where between inner and outer the head ends, if what is there lies in all groups as it does in
- * some. */
-static float guess(const struct mass *m) {
-    float inner = m->inner, outer = m->outer;
-    double from = m->inner_mass, to = m->outer_mass;
-    for (int pass = 0; pass < GUESS_PASSES; pass++) {
-        float edge[SAMPLE_EDGES];
-        double mass[SAMPLE_EDGES];
-        for (int i = 0; i < SAMPLE_EDGES; i++)
-            edge[i] = inner + (outer - inner) * (float)i / (SAMPLE_EDGES - 1);
-        m->s->wide->spread(mass, m->s->p, m->logits, m->n, GUESS_STEP, &m->z, edge);
-        const double seen = mass[SAMPLE_EDGES - 1] - mass[0];
-        if (!(seen > 0)) break;
-        const double scale = (to - from) / seen, base = from - scale * mass[0];
-        int i = 1;
-        while (i < SAMPLE_EDGES - 1 && base + scale * mass[i] < m->target) i++;
-        inner = edge[i - 1];
-        outer = edge[i];
-        from = base + scale * mass[i - 1];
-        to = base + scale * mass[i];
-    }
-    return to > from ? inner + (outer - inner) * (float)((m->target - from) / (to - from)) : inner;
+static void narrow_about(struct mass *m) {
+    static const float parts[SAMPLE_EDGES] = {-1, -0.3f, -0.1f, 0.1f, 0.3f, 1};
+    float edge[SAMPLE_EDGES];
+    for (int i = 0; i < SAMPLE_EDGES; i++) edge[i] = m->middle + parts[i] * m->half;
+    narrow(m, edge);
 }
 
-/* What lies between two of the first edges has much the same p, so a guess is good there: but not
- * at a distance from a centre, which is on two sides, on one with few logits of much mass. */
-static void narrow_at_once(struct mass *m) {
-    static const float first[SAMPLE_EDGES] = {0.5f, 1, 2, 4, 8, 16};
-    float edge[SAMPLE_EDGES];
-    narrow(m, first);
-    if (m->typical) {
-        narrow_evenly(m);
-        narrow_evenly(m);
-        return;
-    }
-    const float middle = guess(m);
-    for (int i = 0; i < SAMPLE_EDGES; i++)
-        edge[i] = middle + EDGE_APART * (float)(i - SAMPLE_EDGES / 2);
-    narrow(m, edge);
+/* Where the head ends if what lies between inner and outer lies there evenly, and a bit on both
+ * sides. */
+static void aim(struct mass *m) {
+    const float wide = m->outer - m->inner;
+    const double part = (m->target - m->inner_mass) / (m->outer_mass - m->inner_mass);
+    m->middle = m->inner + wide * (float)fmin(fmax(part, 0), 1);
+    m->inner = fmaxf(m->inner, m->middle - wide / 16);
+    m->outer = fminf(m->outer, m->middle + wide / 16);
 }
 
 /* The candidates from inner to outer, the sums of what is nearer, and what the long way would have
@@ -210,7 +293,15 @@ bool sample_mass_draw(struct sample_scratch *s, const float *logits, int n, floa
     struct cand cut;
     m.z = (struct sample_z){.max = max, .scale = scale};
     weigh(&m);
-    narrow_at_once(&m);
+    if (guess(&m) && look(&m) && end_of_head(&m, &cut)) return drawn(&m, &cut, u, id);
+    begin(&m);
+    m.target = share * m.mass;
+    narrow_about(&m);
+    if (candidates(&m, m.outer, m.outer_mass - m.inner_mass) > CUT_GOOD) {
+        struct mass aimed = m;
+        aim(&aimed);
+        if (look(&aimed) && end_of_head(&aimed, &cut)) return drawn(&aimed, &cut, u, id);
+    }
     for (int pass = 0; !look(&m); pass++) {
         if (pass == PASSES_MAX) return false;
         narrow_evenly(&m);

@@ -22,6 +22,7 @@ struct sample_scratch {
     struct cand *work;  /* [vocab_size] permuted by the quickselect */
     float *p;           /* [groups][SAMPLE_GROUP] */
     double *sums;       /* [groups] */
+    int32_t *groups;    /* [groups] some of their numbers */
 };
 
 static inline bool sample_ranks_before(const struct cand *a, const struct cand *b) {
@@ -35,7 +36,8 @@ static inline bool sample_ranks_before(const struct cand *a, const struct cand *
 struct cand sample_select_cut(struct cand *w, int n, double target, bool by_p);
 
 /* sample_mass.c: the draw where top_p or typical_p (typical) of `share` is the only filter, u of
- * [0, 1) from the generator. False: it takes sums in the order of ids to tell. */
+ * [0, 1) from the generator. s->group_max is of these logits. False: it takes sums in the order of
+ * ids to tell. */
 bool sample_mass_draw(struct sample_scratch *s, const float *logits, int n, float max, float scale,
                       double share, bool typical, double u, int32_t *id);
 

@@ -24,9 +24,11 @@ struct sample_wide {
     /* exp, and about the sums of p and of p z. */
     void (*weigh)(float *p, const float *x, int n, float max, float scale, double *mass,
                   double *moment);
-    /* mass[i]: about the sum of p up to the distance edge[i]; of every step-th group alone. */
-    void (*spread)(double mass[SAMPLE_EDGES], const float *p, const float *x, int n, int step,
-                   const struct sample_z *z, const float edge[SAMPLE_EDGES]);
+    /* mass[i]: about the sum of p up to the distance edge[i], of groups[0..n_groups) alone; NULL:
+     * of the first n_groups. */
+    void (*spread)(double mass[SAMPLE_EDGES], const float *p, const float *x, int n,
+                   const int32_t *groups, int n_groups, const struct sample_z *z,
+                   const float edge[SAMPLE_EDGES]);
     /* sums[group]: of p whose distance is below inner. Ids of those from inner to outer, lowest
      * first; returns how many, or -1: they are more than n_max. In doubles: the sums of p and,
      * where moment is not NULL, of p z. */

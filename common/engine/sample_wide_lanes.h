@@ -102,16 +102,17 @@ static void wide_weigh(float *p, const float *x, int n, float max, float scale, 
 /* Sums of so many groups are floats. */
 enum { SPREAD_GROUPS = 32 };
 
-static void wide_spread(double mass[SAMPLE_EDGES], const float *p, const float *x, int n, int step,
-                        const struct sample_z *z, const float edge[SAMPLE_EDGES]) {
+static void wide_spread(double mass[SAMPLE_EDGES], const float *p, const float *x, int n,
+                        const int32_t *groups, int n_groups, const struct sample_z *z,
+                        const float edge[SAMPLE_EDGES]) {
     struct wide_sum sum[SAMPLE_EDGES];
-    const int span = SPREAD_GROUPS * step * SAMPLE_GROUP;
     memset(sum, 0, sizeof(sum));
-    for (int first = 0; first < n; first += span) {
+    for (int first = 0; first < n_groups; first += SPREAD_GROUPS) {
         wide some[SAMPLE_EDGES];
 #pragma GCC unroll 6
         for (int e = 0; e < SAMPLE_EDGES; e++) some[e] = all(0);
-        for (int at = first; at < first + span && at < n; at += step * SAMPLE_GROUP) {
+        for (int g = first; g < first + SPREAD_GROUPS && g < n_groups; g++) {
+            const int at = (groups != NULL ? groups[g] : g) * SAMPLE_GROUP;
             for (int i = at; i < at + SAMPLE_GROUP && i < n; i += WIDE) {
                 const wide d = distance(load(x + i, n - i), z), v = load(p + i, WIDE);
 #pragma GCC unroll 6

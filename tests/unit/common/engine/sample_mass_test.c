@@ -95,7 +95,7 @@ static void sets_agree(void **state) {
                 memset(q, 0, N_MAX * sizeof(*q));
                 w->weigh(q, x, n, max, scale, &all[to][0], &all[to][1]);
                 if (k > 0) assert_memory_equal(p, want, (size_t)n * sizeof(*p));
-                w->spread(mass[to], q, x, n, 1, &z, edge);
+                w->spread(mass[to], q, x, n, NULL, groups, &z, edge);
                 found[to] = w->head(sums[to], ids[to], N_MAX, q, x, n, &z, 0.5f, 2, &all[to][2],
                                     &all[to][3]);
                 assert_int_equal(
