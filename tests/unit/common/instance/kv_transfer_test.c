@@ -28,6 +28,10 @@ static void ready_all(struct kv_tx *tx, const int32_t *table, int first, int n) 
     for (int l = 0; l < LAYERS; l++) kv_tx_ready(tx, table, l, first, n);
 }
 
+static bool fact_blocks_came(void *arg) {
+    return stats_of(arg).bytes_in > BLOCK_BYTES;
+}
+
 static void blocks_arrive_as_they_left(void **state) {
     struct pair x;
     struct ended tx_end, rx_end = {0};
@@ -46,6 +50,7 @@ static void blocks_arrive_as_they_left(void **state) {
     WAIT_FOR(x.p.loop, fact_granted, &tx_end);
     ready_all(tx, tp, 3, 2); /* while the rest is on the way */
     for (int l = LAYERS - 1; l >= 0; l--) kv_tx_ready(tx, tp, l, 5, 5); /* over the end: cut */
+    WAIT_FOR(x.d.loop, fact_blocks_came, &x.d); /* the first frame goes before the commit */
     struct kv_commit c = commit_of(320);
     c.prompt_logprobs = malloc(2 * sizeof(float));
     assert_non_null(c.prompt_logprobs);
