@@ -14,10 +14,14 @@ export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 export TSAN_OPTIONS="${TSAN_OPTIONS:-suppressions=$PWD/tests/tsan.supp:halt_on_error=0:second_deadlock_stack=1:die_after_fork=0}"
 jobs=$(nproc)
 case $build in # a sanitizer, and an emulator, takes up to twenty times as long, all of it in computing
-*san | *arm-run) limit=1200 programs_at_once=$((jobs + 1)) clusters_at_once=$jobs attacks_at_once=$jobs part_limit=14400 ;;
+*san | *arm-run)
+    limit=1200 programs_at_once=$((jobs + 1)) clusters_at_once=$jobs attacks_at_once=$jobs part_limit=14400
+    export TEST_SLOW="${TEST_SLOW:-6}" # deadlines of tests, so many times as long: tests/unit/pace.h, tests/cluster/harness.py
+    ;;
 # they wait for nine tenths, three quarters and two thirds of their time
 *) limit=300 programs_at_once=$((jobs * 4)) clusters_at_once=$((jobs * 2)) attacks_at_once=$((jobs + 1)) part_limit=1500 ;;
 esac
+case $build in *tsan | *arm-run) export TEST_SAMPLE=1 ;; esac # a sample of what is computed many times over (tests/unit/pace.h)
 [ "${ABUSE_SLOW:-}${CHAOS_SLOW:-}" = "" ] || part_limit=14400 # tests of minutes have limits of their own (slow_tests.py)
 log=$(mktemp)
 beside=

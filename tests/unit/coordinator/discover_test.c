@@ -18,6 +18,7 @@
 #include "common/base/log.h"
 #include "coordinator/coord_conf.h"
 #include "coordinator/discover.h"
+#include "tests/unit/pace.h"
 
 static const struct discover_name defaults = {
     .mgmt_port = 1026, .port = 1025, .metric_port = 1027, .kv_port = 1121, .label = -1};
@@ -139,7 +140,7 @@ static void say(int n, bool hangs) {
 
 /* Turns the loop until so many addresses have been found since. */
 static void wait_found(unsigned n) {
-    const uint64_t end = clock_ms() + 30000;
+    const uint64_t end = clock_ms() + pace_ms(30000);
     for (fx.n_found = 0; fx.n_found < n;) {
         assert_true(clock_ms() < end);
         turn();
@@ -179,7 +180,7 @@ static void one_that_hangs(void **state) {
     (void)state;
     say(1, true);
     const int begun = atomic_load(&fx.begun);
-    const uint64_t begin_end = clock_ms() + 30000;
+    const uint64_t begin_end = clock_ms() + pace_ms(30000);
     struct discover *d = begin("many");
     for (int i = 0; i < 20 || atomic_load(&fx.begun) == begun; i++) { /* the loop turns meanwhile */
         assert_true(clock_ms() < begin_end);
@@ -190,7 +191,7 @@ static void one_that_hangs(void **state) {
     fx.n_found = 0;
     const int calls = atomic_load(&fx.calls);
     say(1, false); /* now it comes back, to nobody */
-    const uint64_t end = clock_ms() + 30000;
+    const uint64_t end = clock_ms() + pace_ms(30000);
     while (atomic_load(&fx.calls) == calls) {
         assert_true(clock_ms() < end);
         sched_yield();

@@ -21,9 +21,11 @@
 #include "common/net/loop.h"
 #include "coordinator/store_etcd.h"
 #include "proto/json.h"
+#include "tests/unit/pace.h"
 
-#define FAR 9000000000000000u /* a term above those of this time */
-enum { DEADLINE_MS = 20000, HELD_MAX = 64 };
+#define FAR         9000000000000000u /* a term above those of this time */
+#define DEADLINE_MS pace_ms(20000)
+enum { HELD_MAX = 64 };
 
 /* ---- the gateway */
 static struct gateway {

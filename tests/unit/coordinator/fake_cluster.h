@@ -26,8 +26,10 @@
 #include "proto/role_msg.h"
 #include "proto/status_msg.h"
 #include "proto/transcript.h"
+#include "tests/unit/pace.h"
 
-enum { FAKES_MAX = 4, HELD_MAX = 64, FC_DEADLINE_MS = 30000, STOPS_MAX = 64 };
+#define FC_DEADLINE_MS pace_ms(30000)
+enum { FAKES_MAX = 4, HELD_MAX = 64, STOPS_MAX = 64 };
 
 struct held {
     struct fake *owner;

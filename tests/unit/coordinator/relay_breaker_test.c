@@ -93,7 +93,7 @@ static void p_fails(void **state) {
     client_expect(&c, 200, "{}");
     client_close(&c);
     assert_int_equal(b->state, BREAKER_OPEN);
-    assert_int_equal(b->wait_ms, 200);
+    assert_int_equal(b->wait_ms, pace_ms(200));
     /* The next one is served: all is as before. */
     run_until(may_be_tried, P);
     first_turn();
@@ -213,7 +213,7 @@ static void d_fails(void **state) {
 
 static int set_up_breakers(void **state) {
     int e = set_up(state);
-    as_configured.breaker_open_ms = 100;
+    as_configured.breaker_open_ms = pace_ms(100); /* long enough for four requests */
     return e;
 }
 

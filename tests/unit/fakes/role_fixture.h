@@ -20,10 +20,12 @@
 #include "proto/dresult.h"
 #include "proto/transcript.h"
 #include "tests/unit/fakes/fake_instance.h"
+#include "tests/unit/pace.h"
 
 #define UNUSED __attribute__((unused))
 
-enum { DEADLINE_MS = 60000, BT = 4, P_ID = 11, D_ID = 21, FLIGHTS_MAX = 64, TOKENS_MAX = 4096 };
+#define DEADLINE_MS pace_ms(60000)
+enum { BT = 4, P_ID = 11, D_ID = 21, FLIGHTS_MAX = 64, TOKENS_MAX = 4096 };
 
 /* What a client has from D: bytes of flight.text, tokens of flight.from_d. */
 struct left_at {

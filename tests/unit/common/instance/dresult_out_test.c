@@ -21,8 +21,9 @@
 #include "common/base/log.h"
 #include "common/instance/dresult_out.h"
 #include "proto/limits.h"
+#include "tests/unit/pace.h"
 
-enum { DEADLINE_MS = 20000 };
+#define DEADLINE_MS pace_ms(20000)
 
 static struct {
     struct loop *loop;

@@ -24,18 +24,12 @@
 #include "common/instance/kv_plane.h"
 #include "common/instance/kv_seal.h"
 #include "tests/unit/common/instance/kv_pki.h"
+#include "tests/unit/pace.h"
 
 #define UNUSED __attribute__((unused))
 
-enum {
-    LAYERS = 3,
-    BLOCK_TOKENS = 4,
-    BLOCK_BYTES = 4096,
-    POOL_BLOCKS = 64,
-    DEADLINE_MS = 20000,
-    P_ID = 11,
-    D_ID = 21
-};
+#define DEADLINE_MS pace_ms(20000)
+enum { LAYERS = 3, BLOCK_TOKENS = 4, BLOCK_BYTES = 4096, POOL_BLOCKS = 64, P_ID = 11, D_ID = 21 };
 
 /* ---- memory: every block starts with bytes that name its owner, so that a wrong one shows */
 struct memory {

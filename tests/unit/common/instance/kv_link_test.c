@@ -464,7 +464,7 @@ static struct child child_start(const char *role, const char *stage, uint16_t pe
     posix_spawn_file_actions_init(&fa);
     posix_spawn_file_actions_adddup2(&fa, fd[1], 1);
     posix_spawn_file_actions_addclose(&fa, fd[0]);
-    assert_int_equal(posix_spawn(&c.pid, "/proc/self/exe", &fa, NULL, argv, environ), 0);
+    assert_int_equal(posix_spawn(&c.pid, pace_self(), &fa, NULL, argv, environ), 0);
     posix_spawn_file_actions_destroy(&fa);
     close(fd[1]);
     c.out = fd[0];

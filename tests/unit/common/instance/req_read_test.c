@@ -14,8 +14,9 @@
 #include "common/instance/inst_internal.h"
 #include "common/instance/req_read.h"
 #include "tests/unit/common/endpoint/fixture.h"
+#include "tests/unit/pace.h"
 
-enum { DEADLINE_MS = 20000 };
+#define DEADLINE_MS pace_ms(20000)
 
 static struct {
     struct instance in;

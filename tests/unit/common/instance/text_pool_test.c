@@ -15,6 +15,7 @@
 
 #include "common/base/clock.h"
 #include "common/instance/text_pool.h"
+#include "tests/unit/pace.h"
 
 static struct {
     struct loop *loop;
@@ -92,7 +93,7 @@ static void each_once(void **state) {
 
 static void full_queue(void **state) {
     struct job jobs[4] = {{0}};
-    uint64_t until = clock_ms() + 10000;
+    uint64_t until = clock_ms() + pace_ms(10000);
     (void)state;
     pthread_mutex_lock(&t.gate);
     assert_int_equal(text_pool_open(&t.pool, t.loop, 1, 2), ERR_OK);
@@ -116,7 +117,7 @@ static void full_queue(void **state) {
 static void dropped(void **state) {
     struct job jobs[4] = {{0}};
     struct pool_job *handle[4];
-    uint64_t until = clock_ms() + 10000;
+    uint64_t until = clock_ms() + pace_ms(10000);
     (void)state;
     pthread_mutex_lock(&t.gate);
     assert_int_equal(text_pool_open(&t.pool, t.loop, 1, 2), ERR_OK);
@@ -139,7 +140,7 @@ static void dropped(void **state) {
 
 /* A pool of one thread, which is held at the gate by a job of nobody's. */
 static void open_held(struct job *gate, size_t n_jobs_max) {
-    uint64_t until = clock_ms() + 10000;
+    uint64_t until = clock_ms() + pace_ms(10000);
     pthread_mutex_lock(&t.gate);
     assert_int_equal(text_pool_open(&t.pool, t.loop, 1, n_jobs_max), ERR_OK);
     assert_int_equal(text_pool_run(t.pool, "", work, done, gate), ERR_OK);

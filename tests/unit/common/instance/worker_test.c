@@ -17,8 +17,10 @@
 #include "common/instance/worker.h"
 #include "tests/unit/alloc_fault.h"
 #include "tests/unit/fakes/fake_engine.h"
+#include "tests/unit/pace.h"
 
-enum { DEADLINE_MS = 20000, BLOCK_TOKENS = 4, HEARD_MAX = 256 };
+#define DEADLINE_MS pace_ms(20000)
+enum { BLOCK_TOKENS = 4, HEARD_MAX = 256 };
 
 struct fixture {
     struct loop *loop;

@@ -14,6 +14,7 @@
 #include "common/net/http_client.h"
 #include "tests/unit/common/net/http_server_fixture.h"
 #include "tests/unit/common/net/tls_pki.h"
+#include "tests/unit/pace.h"
 
 static struct pki pki;
 static struct issued ca, other_ca, client_id, stranger, elsewhere, revoked;
@@ -267,8 +268,8 @@ static void slow_handshakes(void **state) {
 static void slow_requests(void **state) {
     struct peer p;
     (void)state;
-    fx.opts.handshake_ms = 100;
-    fx.opts.read_ms = 600;
+    fx.opts.handshake_ms = pace_ms(100);
+    fx.opts.read_ms = pace_ms(600);
     up();
     assert_true(peer_open(&p, &client_id, 0));
     uint64_t began_ms = clock_ms();
@@ -276,7 +277,7 @@ static void slow_requests(void **state) {
     buf_clear(&fx.in);
     assert_true(peer_to_end(&p, &fx.in));
     assert_non_null(strstr(fx.in.data, "HTTP/1.1 408 "));
-    assert_true(clock_ms() - began_ms >= 500);
+    assert_true(clock_ms() - began_ms >= pace_ms(500));
     peer_close(&p);
     down();
 }

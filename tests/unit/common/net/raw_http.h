@@ -15,8 +15,9 @@
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/net/loop.h"
+#include "tests/unit/pace.h"
 
-enum { DEADLINE_MS = 10000 };
+#define DEADLINE_MS pace_ms(10000)
 
 static inline int raw_connect_buf(uint16_t port, int rcvbuf) {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port)};
