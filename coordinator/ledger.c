@@ -11,12 +11,13 @@ struct ledger_entry ledger_entry_p(const struct demand *d, bool alone) {
 
 struct ledger_entry ledger_entry_d(const struct demand *d, double expected_tokens) {
     return (struct ledger_entry){
-        .room = {d->slots, d->blocks}, .tokens = expected_tokens, .decodes = true};
+        .room = {d->slots, d->blocks}, .tokens = expected_tokens, .decodes = true, .coming = true};
 }
 
 void ledger_book(struct ledger *l, const struct ledger_entry *e) {
     l->tasks++;
     l->decodes += e->decodes;
+    l->coming += e->coming;
     l->booked.slots += e->room.slots;
     l->booked.blocks += e->room.blocks;
     l->prompt_tokens += e->prompt_tokens;
@@ -27,12 +28,18 @@ void ledger_book(struct ledger *l, const struct ledger_entry *e) {
 void ledger_release(struct ledger *l, const struct ledger_entry *e) {
     l->tasks--;
     l->decodes -= e->decodes;
+    l->coming -= e->coming;
     l->booked.slots -= e->room.slots;
     l->booked.blocks -= e->room.blocks;
     l->prompt_tokens -= e->prompt_tokens;
     l->prefill_s =
         l->tasks == l->decodes ? 0 : l->prefill_s - e->prefill_s; /* no rest of rounding */
     l->tokens -= e->tokens;
+}
+
+void ledger_begin(struct ledger *l, struct ledger_entry *e) {
+    l->coming -= e->coming;
+    e->coming = false;
 }
 
 void ledger_poll_begins(struct ledger *l) {

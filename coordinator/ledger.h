@@ -19,11 +19,13 @@ struct ledger_entry {
     double prefill_s;       /* and seconds of that, expected; 0: not known */
     double tokens;          /* expected to be kept and made (D) */
     bool decodes;           /* D's side */
+    bool coming;            /* of it: its prompt is computed still */
 };
 
 struct ledger {
     unsigned tasks;   /* requests in work there: at P until its first token, at D after that */
     unsigned decodes; /* of them on D's side */
+    unsigned coming;  /* of these, not begun yet */
     uint32_t asked;   /* what any instance can answer and went there, such as texts to embed */
     struct booking booked;
     struct booking at_poll,
@@ -40,6 +42,8 @@ struct ledger_entry ledger_entry_d(const struct demand *d, double expected_token
 
 void ledger_book(struct ledger *l, const struct ledger_entry *e);
 void ledger_release(struct ledger *l, const struct ledger_entry *e);
+/* D's side begins: its first token is there. Once at most, between the two. */
+void ledger_begin(struct ledger *l, struct ledger_entry *e);
 
 /* One more of those. */
 void ledger_ask(struct ledger *l);

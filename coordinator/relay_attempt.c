@@ -27,14 +27,17 @@ static void book(struct relay *r, struct inst *p, struct inst *d) {
 void attempt_p_done(struct relay *r) {
     struct attempt *a = &r->attempt;
     struct inst *p = a->p_booked ? registry_find(&r->set->co->reg, a->p_id) : NULL;
+    struct inst *d = a->p_booked ? registry_find(&r->set->co->reg, a->d_id) : NULL;
     a->p_booked = false;
     if (p != NULL) ledger_release(&p->ledger, &a->at_p);
+    if (d != NULL) ledger_begin(&d->ledger, &a->at_d);
 }
 
 static void d_done(struct relay *r) {
     struct inst *d = registry_find(&r->set->co->reg, r->attempt.d_id);
     r->tenant->slots -= r->attempt.at_d.room.slots;
     if (d != NULL) ledger_release(&d->ledger, &r->attempt.at_d);
+    r->attempt.at_d.coming = false;
 }
 
 bool attempt_keep(struct relay *r, size_t n) {

@@ -138,6 +138,7 @@ static void fill_view(struct inst_view *v, const struct coordinator *co, const s
         .queue_s = in->ledger.prefill_s,
         .n_prompts = in->ledger.tasks - in->ledger.decodes,
         .n_decoding = in->ledger.decodes,
+        .n_coming = in->ledger.coming,
         .computes = in->prefix.epoch != 0,
         .peer_rate = rates,
         .peers = peers};
@@ -188,6 +189,7 @@ static void refresh(const struct coordinator *co, struct view_list *l, size_t i)
     l->views[i].queue_s = in->ledger.prefill_s;
     l->views[i].n_prompts = in->ledger.tasks - in->ledger.decodes;
     l->views[i].n_decoding = in->ledger.decodes;
+    l->views[i].n_coming = in->ledger.coming;
 }
 
 /* ---- what a request costs there */
@@ -423,6 +425,7 @@ static void look_ahead(struct relay *r, struct forecast *out, const struct forec
     schedule_count_links(p->views, p->n, d->views, d->n);
     r->demand = demand_of(r, ps);
     measure_all(r, p, d);
+    if (route_expect(p->views, p->n, d->views, d->n, &r->demand)) measure_all(r, p, d);
     route_look_ahead(&f, &s->co->sched, p->views, p->n, d->views, d->n, &r->demand);
     forecast_of(out, &f, t);
 }

@@ -330,6 +330,27 @@ double route_first_token_s(const struct schedule_conf *c, const struct inst_view
     return least < INFINITY ? least : 0;
 }
 
+bool route_expect(const struct inst_view *p, size_t n_p, struct inst_view *d, size_t n_d,
+                  const struct demand *demand) {
+    double wait_s = 0, n_open = 0;
+    bool changed = false;
+    for (size_t i = 0; i < n_p; i++) {
+        if (!p[i].open) continue;
+        wait_s += p[i].queue_s;
+        n_open++;
+    }
+    if (n_open > 0) wait_s /= n_open;
+    for (size_t i = 0; i < n_d; i++) {
+        const double answer_s = demand->new_tokens * d[i].step_s;
+        if (d[i].n_coming == 0 || !(answer_s < wait_s)) continue;
+        const unsigned at_a_time = (unsigned)ceil(d[i].n_coming * answer_s / wait_s);
+        d[i].n_decoding -= d[i].n_coming - at_a_time;
+        d[i].n_coming = at_a_time;
+        changed = true;
+    }
+    return changed;
+}
+
 /* The step of the best batch that takes one more. */
 static void look_at_batches(struct forecast_facts *f, const struct inst_view *d, size_t n_d) {
     f->idle = false;

@@ -40,6 +40,12 @@ bool route_pick(struct pair_choice *out, const struct schedule_conf *c, const st
                 size_t n_p, const struct inst_view *d, size_t n_d, const struct demand *demand,
                 uint32_t avoid_p, uint32_t avoid_d, bool *known);
 
+/* Gives each D the sequences that will decode beside a request that is placed now: of those whose
+ * prompts are computed still, which come one after the other while what waits at prefill instances
+ * is computed, as many as come while an answer takes its time. The views have been measured; true:
+ * they have to be again, as some changed. */
+bool route_expect(const struct inst_view *p, size_t n_p, struct inst_view *d, size_t n_d,
+                  const struct demand *demand);
 /* What is known of a request that would be placed now, for forecast.h: pair_s, own_s, step_s and
  * idle. The views lose their queues. */
 void route_look_ahead(struct forecast_facts *f, const struct schedule_conf *c, struct inst_view *p,

@@ -36,6 +36,7 @@ struct inst_view {
     double cached;       /* tokens of this prompt whose KV it has, expected */
     unsigned n_prompts;  /* that it was given and has not answered */
     unsigned n_decoding; /* sequences */
+    unsigned n_coming;   /* of these, whose prompts are computed still, elsewhere or here */
     bool computes;       /* D: computes prompts of its own */
     const double
         *peer_rate; /* [n_peers] P: bytes a second to each; 0: not measured. NULL: none is */

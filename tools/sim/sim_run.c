@@ -55,7 +55,7 @@ struct queue {
 struct node {
     struct queue prompts, waiting; /* to be computed; computed, to be decoded */
     uint32_t *batch;
-    unsigned n_batch, n_prompts, n_decodes;
+    unsigned n_batch, n_prompts, n_decodes, n_coming; /* of n_decodes, at their P still */
     double queue_s, pass, tokens, context; /* tokens: of its prompts; context: of its batch */
     bool busy, steps;                      /* at work; that work has a step in it */
     struct sim_cache *cache;               /* NULL: no prefix is kept */
@@ -277,6 +277,7 @@ static void handed_over(struct sim *s, uint32_t r) {
     s->out->tokens++;
     s->news = true;
     s->nodes[q->p].n_prompts--;
+    s->nodes[q->d].n_coming--;
     if (has_ways(&s->c->times))
         go(s, r, SHOWING);
     else
@@ -373,6 +374,10 @@ static void begin_prompt(struct sim *s, uint32_t r, const struct pair_choice *pa
 }
 
 /* ---- the router */
+static void measure(const struct sim *s, struct inst_view *v, double in) {
+    route_measure(v, &s->c->perf, 1, 1, in, in + s->new_tokens / 2);
+}
+
 static void fill(const struct sim *s, struct inst_view *v, uint32_t i, bool of_p, uint32_t r) {
     const double in = s->asks[r].in;
     const struct node *n = &s->nodes[i];
@@ -386,8 +391,9 @@ static void fill(const struct sim *s, struct inst_view *v, uint32_t i, bool of_p
     v->queue_s = n->queue_s;
     v->n_prompts = n->n_prompts;
     v->n_decoding = n->n_decodes;
+    v->n_coming = n->n_coming;
     v->cached = s->c->blind ? 0 : cached_at(s, i, r);
-    route_measure(v, &s->c->perf, 1, 1, in, in + s->new_tokens / 2);
+    measure(s, v, in);
 }
 
 /* Who is in which list, and whom each is linked with: what a plan changes. */
@@ -457,6 +463,7 @@ static bool place(struct sim *s, uint32_t r) {
     p->tokens += a->in;
     p->n_prompts++;
     s->nodes[q->d].n_decodes++;
+    s->nodes[q->d].n_coming++;
     s->nodes[q->d].booked += demand.blocks;
     if (has_ways(&s->c->times))
         go(s, r, ASKING);
@@ -559,6 +566,8 @@ static bool comes_too_late(struct sim *s, uint32_t r) {
     struct forecast out;
     if (!(t.factor > 0)) return false;
     const struct demand demand = look(s, r);
+    if (route_expect(s->p, s->n_p, s->d, s->n_d, &demand))
+        for (size_t j = 0; j < s->n_d; j++) measure(s, &s->d[j], s->asks[r].in);
     route_look_ahead(&f, &s->sched, s->p, s->n_p, s->d, s->n_d, &demand);
     forecast_of(&out, &f, &t);
     return out.says != FORECAST_IN_TIME;

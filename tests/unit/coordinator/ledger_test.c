@@ -29,7 +29,8 @@ static void two_sides(void **state) {
 /* One that is P and D of a request has one sequence for it, with the room of D's side. */
 static void one_instance_alone(void **state) {
     const struct demand d = {.prompts = 2, .slots = 6, .blocks = 9, .prompt_tokens = 700};
-    const struct ledger_entry p = ledger_entry_p(&d, true), e = ledger_entry_d(&d, 100);
+    const struct ledger_entry p = ledger_entry_p(&d, true);
+    struct ledger_entry e = ledger_entry_d(&d, 100);
     struct ledger l = {0};
     (void)state;
     ledger_book(&l, &p);
@@ -37,7 +38,11 @@ static void one_instance_alone(void **state) {
     assert_int_equal(l.booked.slots, 6);
     assert_int_equal(l.booked.blocks, 9);
     assert_int_equal(l.prompt_tokens, 700);
+    assert_int_equal(l.coming, 1);
     ledger_release(&l, &p); /* its first token is there */
+    ledger_begin(&l, &e);
+    assert_int_equal(l.coming, 0);
+    assert_int_equal(l.decodes, 1);
     assert_int_equal(l.booked.slots, 6);
     assert_int_equal(l.prompt_tokens, 0);
     ledger_release(&l, &e);
@@ -56,6 +61,7 @@ static uint32_t rnd(uint32_t n) {
 static void expect(const struct ledger *l, const struct ledger *want) {
     assert_int_equal(l->tasks, want->tasks);
     assert_int_equal(l->decodes, want->decodes);
+    assert_int_equal(l->coming, want->coming);
     assert_int_equal(l->booked.slots, want->booked.slots);
     assert_int_equal(l->booked.blocks, want->booked.blocks);
     assert_int_equal(l->prompt_tokens, want->prompt_tokens);
@@ -74,7 +80,10 @@ static void sums(void **state) {
                                             .prompt_tokens = rnd(4000),
                                             .tokens = rnd(4000),
                                             .decodes = rnd(2) == 0};
+            live[n].coming = live[n].decodes;
             ledger_book(&l, &live[n++]);
+        } else if (rnd(3) == 0) {
+            ledger_begin(&l, &live[rnd(n)]); /* some of them again, which changes nothing */
         } else {
             unsigned k = rnd(n);
             ledger_release(&l, &live[k]);
@@ -87,6 +96,7 @@ static void sums(void **state) {
             want.prompt_tokens += live[k].prompt_tokens;
             want.tokens += live[k].tokens;
             want.decodes += live[k].decodes;
+            want.coming += live[k].coming;
         }
         expect(&l, &want);
     }

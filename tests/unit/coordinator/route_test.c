@@ -352,6 +352,36 @@ static void random_clusters(void **state) {
     assert_true(n_found > 10000 && n_alone > 100 && n_fetched > 1000);
 }
 
+/* Twelve prompts that wait 4 s in front of two prefill instances come one after the other: of those
+ * that go to one decode instance as many decode at a time as come in the second that an answer
+ * takes. */
+static void those_that_come_one_by_one(void **state) {
+    struct cluster c;
+    (void)state;
+    alike(&c, 3, 3);
+    c.p[0].queue_s = 3;
+    c.p[1].queue_s = 5;
+    c.p[2].queue_s = 99;
+    c.p[2].open = false;
+    c.d[0].n_decoding = 10;
+    c.d[0].n_coming = 8;
+    c.d[1].n_decoding = 5; /* all of them decode */
+    c.d[2].n_decoding = c.d[2].n_coming = 3;
+    assert_true(route_expect(c.p, 3, c.d, 3, &c.demand));
+    assert_int_equal(c.d[0].n_decoding, 2 + 2);
+    assert_int_equal(c.d[1].n_decoding, 5);
+    assert_int_equal(c.d[2].n_decoding, 1); /* there is one */
+    /* Where an answer takes longer than all prompts, all will be there; with no prompts too. */
+    for (int k = 0; k < 2; k++) {
+        for (size_t i = 0; i < 3; i++) c.p[i].queue_s = k == 0 ? 0.9 : 0;
+        c.d[0].n_decoding = 10;
+        c.d[0].n_coming = 8;
+        assert_false(route_expect(c.p, 3, c.d, 3, &c.demand));
+        assert_int_equal(c.d[0].n_decoding, 10);
+    }
+    assert_false(route_expect(c.p, 0, c.d, 3, &c.demand));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_prompt_goes_to_who_has_it),
@@ -364,6 +394,7 @@ int main(void) {
         cmocka_unit_test(nothing_is_known),
         cmocka_unit_test(a_full_cluster),
         cmocka_unit_test(random_clusters),
+        cmocka_unit_test(those_that_come_one_by_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -86,6 +86,7 @@ static void idle(void) {
     for (const struct inst *in = fc.co.reg.first; in != NULL; in = in->next) {
         assert_int_equal(in->ledger.tasks, 0);
         assert_int_equal(in->ledger.decodes, 0);
+        assert_int_equal(in->ledger.coming, 0);
     }
 }
 
