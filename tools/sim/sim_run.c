@@ -156,6 +156,19 @@ static double prompt_part(const struct sim *s, uint32_t i) {
 }
 
 /* ---- the work of an instance */
+/* What lies outside the engine while it computes a prompt: its KV goes to the decode instance,
+ * layer by layer. */
+static void send_kv(struct sim *s, uint32_t i, double rows) {
+    const double cpu = rows * s->c->times.prompt_token_cpu_s;
+    if (cpu > 0) spend(s, i, SIM_HOP, cpu, WHATS, 0);
+}
+
+static double rows_of(const struct sim *s, const struct node *v) {
+    double rows = 0;
+    for (uint32_t r = v->prompts.first; r != NONE; r = s->reqs[r].next) rows += s->reqs[r].piece;
+    return rows;
+}
+
 /* Gives prompts their parts of a pass, at most so many rows in all; returns its seconds. */
 static double fill_pass(struct sim *s, struct node *v, double rows) {
     const struct sim_times *t = &s->c->times;
@@ -178,9 +191,7 @@ static double pass_of(struct sim *s, struct node *v, double most_s) {
     const double all = s->c->times.pass_tokens > 0 ? s->c->times.pass_tokens : HUGE_VAL;
     const double seconds = fill_pass(s, v, all);
     if (!(seconds > most_s)) return seconds;
-    double rows = 0;
-    for (uint32_t r = v->prompts.first; r != NONE; r = s->reqs[r].next) rows += s->reqs[r].piece;
-    return fill_pass(s, v, fmax(floor(rows * most_s / seconds), PASS_ROWS_MIN));
+    return fill_pass(s, v, fmax(floor(rows_of(s, v) * most_s / seconds), PASS_ROWS_MIN));
 }
 
 /* Prompts whole, one after the other. */
@@ -212,6 +223,7 @@ static void work(struct sim *s, uint32_t i) {
         return;
     }
     v->busy = true;
+    if (v->piece_s > 0 && s->c->times.chunk_tokens > 0) send_kv(s, i, rows_of(s, v));
     spend(s, i, v->steps && step > v->piece_s ? SIM_STEP : SIM_PROMPT, step + v->piece_s, WORKED,
           i);
 }
@@ -236,19 +248,18 @@ static void ended(struct sim *s, uint32_t r) {
 }
 
 /* ---- the ways between client, coordinator and instances */
-/* Half of what a request takes beside its prompt: processor time, then the rest of it. */
+/* Half of what a request takes beside its prompt: processor time, then the rest of it. That of its
+ * tokens is spent while they are computed (send_kv()). */
 static void go(struct sim *s, uint32_t r, enum what what) {
     const struct sim_times *t = &s->c->times;
-    const double in = s->asks[r].in, cpu = t->request_cpu_s + in * t->prompt_token_cpu_s;
     const uint32_t i = what == ASKING ? s->reqs[r].p : s->reqs[r].d;
-    spend(s, i, SIM_HOP, cpu / 2, what, r);
+    spend(s, i, SIM_HOP, t->request_cpu_s / 2, what, r);
 }
 
 static void wait_on(struct sim *s, uint32_t r, enum what what) {
     const struct sim_times *t = &s->c->times;
-    const double in = s->asks[r].in, all = t->request_s + in * t->prompt_token_s;
-    const double cpu = t->request_cpu_s + in * t->prompt_token_cpu_s;
-    at(s, s->now + fmax(all - cpu, 0) / 2, what, r);
+    const double all = t->request_s + s->asks[r].in * t->prompt_token_s;
+    at(s, s->now + fmax(all - t->request_cpu_s, 0) / 2, what, r);
 }
 
 static bool has_ways(const struct sim_times *t) {
@@ -651,7 +662,8 @@ static bool start_hosts(struct sim *s) {
     s->hosts = calloc(s->n_hosts, sizeof(*s->hosts));
     s->host_events = calloc(s->n_hosts, sizeof(*s->host_events));
     if (s->hosts == NULL || s->host_events == NULL) return false;
-    for (unsigned h = 0; h < s->n_hosts; h++) sim_host_init(&s->hosts[h], &conf, START_S);
+    for (unsigned h = 0; h < s->n_hosts; h++)
+        if (sim_host_init(&s->hosts[h], &conf, START_S) != ERR_OK) return false;
     return true;
 }
 

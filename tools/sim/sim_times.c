@@ -17,6 +17,9 @@ static const struct row {
     {"promptBesideStep", AT(prompt_beside_step), 1, 100, false},
     {"stepBesidePrompt", AT(step_beside_prompt), 1, 100, false},
     {"stepBesideStep", AT(step_beside_step), 1, 100, false},
+    {"hopBesideEngines", AT(hop_beside_engines), 1, 100, false},
+    {"promptSharing", AT(prompt_sharing), 1, 100, false},
+    {"stepSharing", AT(step_sharing), 1, 100, false},
     {"chunkTokens", AT(chunk_tokens), 0, 1 << 20, true},
     {"passPrompts", AT(pass_prompts), 0, 1 << 20, true},
     {"passTokens", AT(pass_tokens), 0, 1 << 20, true},
@@ -42,7 +45,10 @@ enum err sim_times_parse(struct sim_times *out, const struct json_value *root, s
     *out = (struct sim_times){.prompt_beside_prompt = 1,
                               .prompt_beside_step = 1,
                               .step_beside_prompt = 1,
-                              .step_beside_step = 1};
+                              .step_beside_step = 1,
+                              .hop_beside_engines = 1,
+                              .prompt_sharing = 1,
+                              .step_sharing = 1};
     const enum json_got there = json_get_obj(root, "times", &o);
     if (there == JSON_ABSENT || there == JSON_NULL) return ERR_OK;
     if (there != JSON_OK) return err_set(eb, ERR_INVALID, "times must be an object");
@@ -71,9 +77,10 @@ struct json_value *sim_times_format(const struct sim_times *t) {
 struct sim_host_conf sim_times_host(const struct sim_times *t) {
     return (struct sim_host_conf){
         .cores = (unsigned)t->cores,
+        .sharing = {[SIM_PROMPT] = t->prompt_sharing, [SIM_STEP] = t->step_sharing, [SIM_HOP] = 1},
         .beside = {[SIM_PROMPT] = {t->prompt_beside_prompt, t->prompt_beside_step, 1},
                    [SIM_STEP] = {t->step_beside_prompt, t->step_beside_step, 1},
-                   [SIM_HOP] = {1, 1, 1}}};
+                   [SIM_HOP] = {t->hop_beside_engines, t->hop_beside_engines, 1}}};
 }
 
 /* ---- a pass */

@@ -20,6 +20,8 @@ struct sim_times {
     double threads; /* of an instance */
     /* sim_host_conf.beside: of a prompt beside prompts, beside steps; of a step likewise. */
     double prompt_beside_prompt, prompt_beside_step, step_beside_prompt, step_beside_step;
+    double hop_beside_engines;           /* of what lies outside engines, beside both */
+    double prompt_sharing, step_sharing; /* sim_host_conf.sharing */
     /* Of an instance: tokens of one prompt in a pass, prompts, and tokens of all. chunk_tokens 0:
      * prompts are computed whole, one after the other. */
     double chunk_tokens, pass_prompts, pass_tokens;
