@@ -1,8 +1,8 @@
 /* inst_measure: see inst_measure.h.
  *
  * Cells are prompts of growing length, and steps of growing batches at one context. Each has its
- * share of the time, whatever it needs, so that several processes that begin together measure the
- * same thing at the same time, and with it what they take from each other. */
+ * share of the time in every round, whatever it needs, so that several processes that begin
+ * together measure the same thing at the same time, and with it what they take from each other. */
 #include "common/instance/inst_measure.h"
 
 #include <math.h>
@@ -22,7 +22,8 @@ enum {
     SLOTS_MAX = 1024,
     SECONDS_MAX = 600,
     CELLS_MAX = 48,
-    REPEATS_MAX = 64,
+    REPEATS_MAX = 32, /* of one round */
+    ROUNDS = 3,
     BLOCK_TOKENS = 128,
     CHUNK_TOKENS = 256, /* as chunkTokens is by default */
     STEPS = 32,         /* that a batch is let run for before its sequences are begun anew */
@@ -156,43 +157,53 @@ static enum err one_batch(struct run *r, int n, struct errbuf *eb) {
     return e;
 }
 
+struct cell {
+    bool prompt;
+    int n, times;
+    double sum, squares; /* seconds */
+};
+
 /* Again and again for so long; at least once. */
-static enum err measure_cell(struct run *r, bool prompt, int n, double seconds, struct errbuf *eb) {
+static enum err measure_cell(struct run *r, struct cell *c, double seconds, struct errbuf *eb) {
     const uint64_t end_us = clock_us() + (uint64_t)(seconds * 1e6);
-    double sum = 0, squares = 0;
-    int times = 0;
     enum err e = ERR_OK;
+    int times = 0;
     do {
         const uint64_t start_us = clock_us();
-        e = prompt ? one_prompt(r, n, eb) : one_batch(r, n, eb);
+        e = c->prompt ? one_prompt(r, c->n, eb) : one_batch(r, c->n, eb);
         const double s = (double)(clock_us() - start_us) * 1e-6;
-        sum += s;
-        squares += s * s;
+        c->sum += s;
+        c->squares += s * s;
+        c->times++;
         times++;
     } while (e == ERR_OK && !r->failed && clock_us() < end_us && times < REPEATS_MAX);
     if (r->failed && e == ERR_OK) e = err_set(eb, ERR_INTERNAL, "a sequence failed");
-    const double mean = sum / times, variance = squares / times - mean * mean;
-    if (times > 1 && mean > 0) {
-        r->spread_sum += sqrt(variance > 0 ? variance : 0) / mean;
-        r->n_spread++;
-    }
     return e;
 }
 
+static void add_spread(struct run *r, const struct cell *c) {
+    const double mean = c->sum / c->times, variance = c->squares / c->times - mean * mean;
+    if (c->times < 2 || !(mean > 0)) return;
+    r->spread_sum += sqrt(variance > 0 ? variance : 0) / mean;
+    r->n_spread++;
+}
+
+/* In rounds, so that what disturbs the machine for a moment is in no cell alone. */
 static enum err measure(struct run *r, struct errbuf *eb) {
-    struct cell {
-        bool prompt;
-        int n;
-    } cells[CELLS_MAX];
+    struct cell cells[CELLS_MAX];
     int n = 0;
     for (int t = 16; t < r->tokens && n < CELLS_MAX / 2; t *= 2)
-        cells[n++] = (struct cell){true, t};
-    cells[n++] = (struct cell){true, r->tokens};
-    for (int b = 1; b < r->slots && n < CELLS_MAX - 1; b *= 2) cells[n++] = (struct cell){false, b};
-    cells[n++] = (struct cell){false, r->slots};
+        cells[n++] = (struct cell){.prompt = true, .n = t};
+    cells[n++] = (struct cell){.prompt = true, .n = r->tokens};
+    for (int b = 1; b < r->slots && n < CELLS_MAX - 1; b *= 2) cells[n++] = (struct cell){.n = b};
+    cells[n++] = (struct cell){.n = r->slots};
     enum err e = one_prompt(r, 16, eb); /* the first touches everything once */
-    for (int i = 0; i < n && e == ERR_OK; i++)
-        e = measure_cell(r, cells[i].prompt, cells[i].n, r->seconds / n, eb);
+    const uint64_t end_us = clock_us() + (uint64_t)(r->seconds * 1e6);
+    for (int round = 0; round < ROUNDS && e == ERR_OK && (round == 0 || clock_us() < end_us);
+         round++)
+        for (int i = 0; i < n && e == ERR_OK; i++)
+            e = measure_cell(r, &cells[i], r->seconds / n / ROUNDS, eb);
+    for (int i = 0; i < n; i++) add_spread(r, &cells[i]);
     return e;
 }
 

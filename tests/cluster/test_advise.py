@@ -2,9 +2,12 @@
 measurement made here, or from a running cluster; what it is told wrongly it refuses by name.
 Method: made-up abilities under which the answer is known; the bundled model measured for a second; a cluster that runs. Whether forecasts come true is
 tests/bench/advise.py's to say."""
+import contextlib
 import json
 import os
 import subprocess
+import sys
+import threading
 
 import pytest
 from harness import BUILD, FABLE, SLOW, Cluster, free_ports
@@ -36,6 +39,7 @@ def test_splitting_pays_where_prompts_would_hold_up_answers(tmp_path):
     """Prompts of half a second beside answers that want a token every 25 ms: only a decode instance of its own keeps that."""
     path = abilities(tmp_path, 0.5 / 2000, lambda b: 0.015 + 0.0003 * b)
     said = advise("--abilities", path, "--instances", "4", "--rate", "3", "--in", "2000", "--out", "200", "--gap-goal", "25", "--ttft-goal", "3000")
+    assert said["linkFrom"] == "assumed" and "busy" not in said and "warning" not in said
     advice, plans = said["advice"], said["plans"]
     assert advice["split"] and advice["mode"] == "fixed" and advice["prefill"] + advice["decode"] == 4
     whole = next(p for p in plans if p["mode"] == "standard")
@@ -71,9 +75,27 @@ def test_a_trace(tmp_path):
     assert advise("--abilities", path, "--trace", trace, "--requests", "7")["load"]["requests"] == 7
 
 
+@contextlib.contextmanager
+def busy_for(seconds):
+    """Every core has other work, until then or the end of the block."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count())]
+    timer = threading.Timer(seconds, lambda: [p.kill() for p in others])
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        for p in others:
+            p.kill()
+            p.wait()
+
+
 def test_measured_here():
-    said = advise(FABLE, "--seconds", "1", "--instances", "2", "--per-machine", "2", "--dtypes", "bf16,int8", "--in", "16:200", "--out", "8:20",
-                  "--requests", "200")
+    with busy_for(2 * SLOW):  # it looks for half a second before it measures
+        said = advise(FABLE, "--seconds", "1", "--instances", "2", "--per-machine", "2", "--dtypes", "bf16,int8", "--in", "16:200", "--out", "8:20",
+                      "--requests", "200")
+    assert said["busy"] > 0.1 and said["warning"].startswith("this machine was busy before it was measured: other work had ")
+    assert said["linkFrom"] == "handed over" and said["linkBytesPerSecond"] > 0
     assert [a["dtype"] for a in said["abilities"]] == ["bf16", "int8"] and {p["dtype"] for p in said["plans"]} == {"bf16", "int8"}
     # A prefill and a decode instance were started for what lies between clients and engines, and the forecast was held against them.
     held = said["held"]
@@ -82,6 +104,7 @@ def test_measured_here():
     for a in said["abilities"]:
         t = a["times"]
         assert t["cores"] == os.cpu_count() and t["threads"] == max(1, os.cpu_count() // 2) and t["chunkTokens"] == 256
+        assert 1 <= t["hopBesideEngines"] <= 4
         assert t["requestSeconds"] >= 0 and all(t[f"{x}Beside{y}"] >= 1 for x in ("prompt", "step") for y in ("Prompt", "Step"))
         lengths = [p["tokens"] for p in a["perf"]["prompts"]]
         assert lengths == sorted(lengths) and max(lengths) == 200 and len(a["perf"]["steps"]) >= 6 and a["kvTokenBytes"] == 3072
@@ -91,6 +114,9 @@ def test_measured_here():
 def test_of_a_cluster():
     with Cluster(1, 2) as c:
         said = advise("-m", c.mgmt, "--rate", "2", "--in", "32", "--out", "16", "--requests", "100")
+    t = said["abilities"][0]["times"]
+    assert said["perMachine"] == 3 and t["cores"] == os.cpu_count() and t["chunkTokens"] == 256
+    assert said["linkFrom"] == "measured" and said["linkBytesPerSecond"] > 1e6 and "busy" not in said
     assert said["instances"] == 3 and len(said["abilities"]) == 1 and said["abilities"][0]["dtype"] == "bf16"
     assert len(said["plans"]) == 4
 

@@ -23,6 +23,8 @@ struct ability {
     double spread; /* of the times of one thing, relative; 0: unknown */
 };
 
+struct doctor;
+
 enum { Q50, Q90, Q99, QUANTILES };
 struct forecast {
     double good; /* share of the requests that meet both targets, 0 to 1 */
@@ -73,6 +75,9 @@ struct advise {
     struct advise_cluster cluster;
     struct advise_held held;
     double link_bytes_per_s, ttft_ms, gap_ms, seconds;
+    const char *link_from; /* "given", "handed over", "measured", "assumed" */
+    double busy; /* the part of this machine at work before it was measured, 0 to 1; -1: it was not
+                    measured */
     struct ability abilities[ADVISE_ABILITIES_MAX];
     size_t n_abilities;
     struct advised_plan plans[ADVISE_PLANS_MAX];
@@ -92,6 +97,9 @@ bool advise_ways(struct advise *a);
 /* Runs the load at half of what the cluster is expected to bear, into a->held. */
 bool advise_hold(struct advise *a);
 const char *advise_arrivals(enum load_arrivals kind);
+/* advise_measure.c: bytes a second that hand-overs have had of all links, or that a measurement
+ * finds where there was none, into a->link_bytes_per_s, unless --link says it. */
+void advise_link(struct advise *a, struct doctor *d);
 /* advise_plan.c. False: no memory. */
 bool advise_simulate(struct advise *a);
 bool advise_forecast(const struct advise *a, const struct advised_plan *p, struct forecast *out);

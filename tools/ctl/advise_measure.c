@@ -8,7 +8,7 @@
 #include "tools/ctl/doctor.h"
 #include "tools/sim/sim_abilities.h"
 
-enum { AT_ONCE_MAX = 64, WORD_BYTES = 32 };
+enum { AT_ONCE_MAX = 64, WORD_BYTES = 32, LOOK_BUSY_MS = 500 };
 enum { CHUNK_TOKENS = 256, PASS_PROMPTS = 50, PASS_TOKENS = 8192 }; /* an instance's defaults */
 
 static long threads_each(const struct advise *a) {
@@ -98,35 +98,52 @@ static bool measure_at_once(struct advise *a, struct ability *m, unsigned at_onc
     return ok;
 }
 
+/* Of instances that take nothing from each other, and ways that take no time. */
+static struct sim_times advise_times(double cores, double threads) {
+    return (struct sim_times){.cores = cores,
+                              .threads = threads,
+                              .prompt_beside_prompt = 1,
+                              .prompt_beside_step = 1,
+                              .step_beside_prompt = 1,
+                              .step_beside_step = 1,
+                              .hop_beside_engines = 1,
+                              .prompt_sharing = 1,
+                              .step_sharing = 1,
+                              .chunk_tokens = CHUNK_TOKENS,
+                              .pass_prompts = PASS_PROMPTS,
+                              .pass_tokens = PASS_TOKENS};
+}
+
 static double longer(double ratio) {
     return ratio > 1 ? ratio : 1;
 }
 
-/* Alone; then, where several share a machine, as many at once as fill its cores, by so
- * much longer does the same take then. */
+/* Alone; then, where several share a machine, as many at once as fill its cores, by so much longer
+ * does the same take then; and, where there are more of them, twice as many, which have turns of
+ * half the time, and begin each with caches that are another's. */
 static bool measure_type(struct advise *a, const char *program, const char *model,
                          const char *dtype) {
-    struct ability *m = &a->abilities[a->n_abilities], *crowd = calloc(1, sizeof(*crowd));
+    struct ability *m = &a->abilities[a->n_abilities], *crowd = calloc(2, sizeof(*crowd));
     const long cores = sysconf(_SC_NPROCESSORS_ONLN), fill = cores / threads_each(a);
     const unsigned at_once = a->per_machine < fill ? a->per_machine : (unsigned)fill;
-    const double for_s = at_once > 1 ? a->seconds / 2 : a->seconds;
+    const bool in_turn = a->per_machine > fill && 2 * fill <= AT_ONCE_MAX;
+    const double for_s = a->seconds / (1 + (at_once > 1) + in_turn);
     bool ok = crowd != NULL && measure_at_once(a, m, 1, for_s, program, model, dtype);
     if (ok && at_once > 1) ok = measure_at_once(a, crowd, at_once, for_s, program, model, dtype);
-    m->times = (struct sim_times){.cores = (double)cores,
-                                  .threads = (double)threads_each(a),
-                                  .prompt_beside_prompt = 1,
-                                  .prompt_beside_step = 1,
-                                  .step_beside_prompt = 1,
-                                  .step_beside_step = 1,
-                                  .chunk_tokens = CHUNK_TOKENS,
-                                  .pass_prompts = PASS_PROMPTS,
-                                  .pass_tokens = PASS_TOKENS};
+    if (ok && in_turn)
+        ok = measure_at_once(a, crowd + 1, 2 * (unsigned)fill, for_s, program, model, dtype);
+    m->times = advise_times((double)cores, (double)threads_each(a));
+    struct sim_times *t = &m->times;
     if (ok && at_once > 1) {
-        struct sim_times *t = &m->times;
         t->prompt_beside_prompt = longer(perf_prompt_ratio(&crowd->perf, &m->perf));
         t->step_beside_step = longer(perf_step_ratio(&crowd->perf, &m->perf));
         t->prompt_beside_step = t->prompt_beside_prompt; /* until a cluster says */
         t->step_beside_prompt = t->step_beside_step;
+    }
+    if (ok && in_turn) {
+        const struct perf_msg *calm = at_once > 1 ? &crowd->perf : &m->perf;
+        t->prompt_sharing = longer(perf_prompt_ratio(&crowd[1].perf, calm) / 2);
+        t->step_sharing = longer(perf_step_ratio(&crowd[1].perf, calm) / 2);
     }
     free(crowd);
     a->n_abilities += ok;
@@ -147,6 +164,7 @@ static bool measure_here(struct advise *a) {
         ctl_fail(a->c, 2, "--dtypes is too long");
         return false;
     }
+    a->busy = ctl_machine_busy(LOOK_BUSY_MS);
     for (char *at = words, *word; (word = strsep(&at, ",")) != NULL;) {
         if (a->n_abilities == ADVISE_ABILITIES_MAX) {
             ctl_fail(a->c, 2, "--dtypes must be at most %d types", ADVISE_ABILITIES_MAX);
@@ -178,6 +196,73 @@ static bool read_file(struct advise *a, const char *path) {
     return true;
 }
 
+/* ---- links */
+
+/* The mean over the links of an instance that have carried KV; 0: none has. */
+static double handed_over(const struct doc_node *node, double *n) {
+    size_t n_peers;
+    double sum = 0;
+    const struct json_value *peers = doc_arr(node->status, "linkStatus.peers", &n_peers);
+    for (size_t i = 0; i < n_peers; i++) {
+        const double rate = doc_num(json_arr_at(peers, i), "bytesPerSecond");
+        sum += rate > 0 ? rate : 0;
+        *n += rate > 0;
+    }
+    return sum;
+}
+
+void advise_link(struct advise *a, struct doctor *d) {
+    double sum = 0, n = 0;
+    if (strcmp(a->link_from, "given") == 0) return;
+    a->link_from = "handed over";
+    for (size_t i = 0; i < d->n_nodes; i++)
+        if (!d->nodes[i].coordinator) sum += handed_over(&d->nodes[i], &n);
+    for (size_t i = 0; i < d->n_nodes && n == 0; i++) {
+        const bool prefills = strcmp(doc_str(d->nodes[i].seen, "role"), "prefill") == 0;
+        if (d->nodes[i].coordinator || !prefills || !doc_measure_links(d, i)) continue;
+        a->link_from = "measured";
+        for (size_t k = 0; k < d->n_links; k++) {
+            const double rate = doc_num(d->links[k].measured, "bytesPerSecond");
+            sum += rate > 0 ? rate : 0;
+            n += rate > 0;
+        }
+    }
+    if (n > 0)
+        a->link_bytes_per_s = sum / n;
+    else
+        a->link_from = "assumed";
+}
+
+/* ---- a cluster that runs */
+
+static bool on_one_machine(const struct doc_node *x, const struct doc_node *y) {
+    const char *name = doc_str(x->live, "host.name");
+    return name[0] != '\0' && strcmp(name, doc_str(y->live, "host.name")) == 0;
+}
+
+/* The cores that an instance has, its threads, and how many of them share a machine, where all are
+ * alike in that. What they take from each other cannot be seen from outside. */
+static void share_machines(struct advise *a, const struct doctor *d) {
+    struct sim_times *t = &a->abilities[0].times;
+    unsigned most = 0;
+    double cores = 0, threads = 0;
+    for (size_t i = 0; i < d->n_nodes; i++) {
+        const struct doc_node *x = &d->nodes[i];
+        unsigned n = 0;
+        if (x->coordinator || x->live == NULL) continue;
+        for (size_t k = 0; k < d->n_nodes; k++)
+            n += !d->nodes[k].coordinator && d->nodes[k].live != NULL &&
+                 on_one_machine(x, &d->nodes[k]);
+        if (n > most) most = n;
+        cores = doc_num(x->live, "host.cpusAllowed");
+        threads = doc_num(x->live, "threads");
+    }
+    if (!(cores >= 1 && cores <= SIM_CORES_MAX)) return;
+    *t = advise_times(cores, threads >= 1 && threads <= cores ? threads : cores);
+    if (ctl_option(a->c, "--per-machine") == NULL && most > 0)
+        a->per_machine = most < ADVISE_INSTANCES_MAX ? most : ADVISE_INSTANCES_MAX;
+}
+
 /* Instances are asked as the doctor asks them. */
 static bool ask_cluster(struct advise *a) {
     struct doctor d = {.c = a->c};
@@ -200,6 +285,8 @@ static bool ask_cluster(struct advise *a) {
     }
     if (ok && ctl_option(a->c, "--instances") == NULL && n_instances > 0)
         a->instances = n_instances < ADVISE_INSTANCES_MAX ? n_instances : ADVISE_INSTANCES_MAX;
+    if (ok) share_machines(a, &d);
+    if (ok) advise_link(a, &d);
     doc_free(&d);
     if (ok && n == 0)
         ctl_fail(a->c, 1,

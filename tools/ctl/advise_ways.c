@@ -2,6 +2,7 @@
  * decode instance of a thread each, which `batonctl serve --split` starts on this machine, with
  * requests of baton-bench. What the instances say of their passes is taken off: the rest is the
  * ways. Then the forecast for this very cluster is held against a run of the load. */
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,13 +29,19 @@ enum {
     IDLE_MS = 400,
     CLUSTER_SLOTS = 32, /* as serve has them */
     PROBE_REQUESTS = 200,
+    PROBE_SEED = 1,
+    CROWD_STEPS = 256, /* at most */
     HELD_MIN = 20,
     HELD_MAX = 2000,
 };
+static const double HOP_BESIDE_MAX = 4, OWN_RATIO_MAX = 2;
+enum { OWN_S = 2, OWN_MIN = 4, OWN_MAX = 60 };
 static const double HELD_PART = 0.5; /* of what the cluster is expected to bear */
 
 struct ways_run {
     double ttft_s, gap_s, requests, tokens, cpu_s, wall_s, client_cpu_s;
+    double n_long;       /* prompts beside the others */
+    struct ctl_cpu p, d; /* of both engines */
 };
 
 /* Of children that have ended: baton-bench, as the cluster has not. */
@@ -139,38 +146,54 @@ static const struct json_value *first_round(const struct json_value *root) {
     return json_arr_at(rounds, 0);
 }
 
-/* beside: above 0, prompts of so many tokens, one after the other, beside the others; then it takes
- * BOTH_S instead of so many requests. */
-static bool probe(struct advise *a, int clients, int in, int out, int requests, int beside,
-                  struct ways_run *r) {
+static struct ctl_cpu less(struct ctl_cpu a, struct ctl_cpu b) {
+    return (struct ctl_cpu){a.ran_s - b.ran_s, a.waited_s - b.waited_s};
+}
+
+/* A closed loop. */
+struct ask {
+    int clients;
+    struct load_range in;
+    int out, requests;
+    int beside; /* above 0: prompts of so many tokens, one after the other, beside the others; then
+                   it takes BOTH_S instead of so many requests */
+};
+
+static bool probe(struct advise *a, const struct ask *q, struct ways_run *r) {
+    const int pid = a->cluster.child.pid;
     struct words w = {.n = 2};
     say(&w, "--completions");
-    say(&w, "--clients=%d", clients);
-    say(&w, "--in=%d", in);
-    say(&w, "--out=%d", out);
-    if (beside > 0) {
-        say(&w, "--long=%d", beside);
+    say(&w, "--clients=%d", q->clients);
+    say(&w, "--in=%u:%u", q->in.from, q->in.to);
+    say(&w, "--out=%d", q->out);
+    if (q->beside > 0) {
+        say(&w, "--long=%d", q->beside);
         say(&w, "--long-every=0");
         say(&w, "--seconds=%d", BOTH_S);
     } else {
-        say(&w, "--requests=%d", requests);
+        say(&w, "--requests=%d", q->requests);
     }
-    say(&w, "--warm-up=0.05");
+    say(&w, "--seed=%d", PROBE_SEED);
+    say(&w, "--warm-up=0");
     say(&w, "--json=-");
-    const double before = ctl_cpu_beside_engines(a->cluster.child.pid);
+    const double before = ctl_cpu_beside_engines(pid), client = client_cpu_s();
+    const struct ctl_cpu p = ctl_cpu_of_engines(pid, "prefill"),
+                         d = ctl_cpu_of_engines(pid, "decode");
     const uint64_t start_us = clock_us();
-    const double client = client_cpu_s();
     struct json_value *root = bench(a, &w);
     const struct json_value *o = first_round(root);
     if (o != NULL) {
         *r = (struct ways_run){
             .ttft_s = doc_num(o, "figures.ttft_p50_ms") * 1e-3,
             .gap_s = doc_num(o, "figures.gap_p50_ms") * 1e-3,
-            .requests = requests,
-            .tokens = (double)requests * out,
-            .cpu_s = ctl_cpu_beside_engines(a->cluster.child.pid) - before,
+            .requests = doc_num(o, "sent"),
+            .tokens = doc_num(o, "output_tokens"),
+            .n_long = doc_num(o, "long_ttft.n"),
+            .cpu_s = ctl_cpu_beside_engines(pid) - before,
             .wall_s = (double)(clock_us() - start_us) * 1e-6,
             .client_cpu_s = client_cpu_s() - client,
+            .p = less(ctl_cpu_of_engines(pid, "prefill"), p),
+            .d = less(ctl_cpu_of_engines(pid, "decode"), d),
         };
     }
     json_put(root);
@@ -206,6 +229,7 @@ static bool ask_instances(struct advise *a, struct perf_msg *out) {
         }
         free(perf);
     }
+    if (n == 2 && a->per_machine >= a->instances) advise_link(a, &d); /* all are on this machine */
     doc_free(&d);
     if (n != 2)
         ctl_fail(a->c, 1, "%u of the 2 instances that were started say how fast they are", n);
@@ -216,9 +240,9 @@ static double above_zero(double v) {
     return v > 0 ? v : 0;
 }
 
-/* Half the context of a run of STEPS from SHORT_TOKENS on. */
-static double step_s(const struct perf_msg *m, double batch) {
-    return perf_step_s(m, batch, SHORT_TOKENS + STEPS / 2);
+/* At half the context of a run of so many steps from SHORT_TOKENS on. */
+static double step_s(const struct perf_msg *m, double batch, double steps) {
+    return perf_step_s(m, batch, SHORT_TOKENS + steps / 2);
 }
 
 /* Times on an idle cluster are those of a request and of a token; processor time is what is left
@@ -231,15 +255,16 @@ static void compute(struct sim_times *t, const struct perf_msg *m, const struct 
     const double run = long_tokens - SHORT_TOKENS;
     t->prompt_token_s = run > 0 ? above_zero((many - few) / run) : 0;
     t->request_s = above_zero(few - SHORT_TOKENS * t->prompt_token_s);
-    const double one = above_zero(alone->gap_s - step_s(m, 1)),
-                 all = above_zero(crowd->gap_s - step_s(m, clients));
+    const double one = above_zero(alone->gap_s - step_s(m, 1, STEPS)),
+                 all =
+                     above_zero(crowd->gap_s - step_s(m, clients, crowd->tokens / crowd->requests));
     t->sequence_s = clients > 1 ? above_zero((all - one) / (clients - 1)) : 0;
     t->step_s = above_zero(one - t->sequence_s);
     t->request_s = above_zero(t->request_s - t->step_s - t->sequence_s); /* a pass has them too */
 
     const double small_s = small->cpu_s / small->requests, large_s = large->cpu_s / large->requests;
     t->prompt_token_cpu_s = run > 0 ? above_zero((large_s - small_s) / run) : 0;
-    const double tokens = crowd->tokens - 2 * crowd->requests;
+    const double tokens = fmax(crowd->tokens - 2 * crowd->requests, 1);
     const double short_s = small_s * crowd->requests;
     t->token_cpu_s = above_zero((crowd->cpu_s - short_s) / tokens);
     t->request_cpu_s =
@@ -263,31 +288,82 @@ static double longer(double with, double without) {
 }
 
 /* How much longer prompts take beside steps, and steps beside prompts: of instances that share a
- * machine, as these two do. */
-static bool both_at_once(struct advise *a, int n_long, int clients) {
-    struct perf_msg *m = calloc(1, sizeof(*m));
-    const struct perf_msg *calm = &a->cluster.perf;
-    struct ways_run r;
-    const bool ok =
-        m != NULL && probe(a, clients, SHORT_TOKENS, STEPS, 0, n_long, &r) && ask_instances(a, m);
-    for (size_t i = 0; ok && a->per_machine > 1 && i < a->n_abilities; i++) {
+ * machine, as these two do. What engines ran counts, not what they waited for a processor: they
+ * waited for what lies outside them, which gets there what it takes and what it costs to change
+ * places. */
+static void besides(struct advise *a, const struct ways_run *both, const struct ways_run *small,
+                    const struct ways_run *large, const struct ways_run *crowd) {
+    const double prompts = both->requests * small->p.ran_s / small->requests +
+                           both->n_long * large->p.ran_s / large->requests;
+    const double steps = both->tokens * crowd->d.ran_s / crowd->tokens;
+    for (size_t i = 0; i < a->n_abilities; i++) {
         struct sim_times *t = &a->abilities[i].times;
-        t->prompt_beside_step = longer(perf_prompt_s(m, n_long), perf_prompt_s(calm, n_long));
-        t->step_beside_prompt = longer(step_s(m, clients), step_s(calm, clients));
+        t->prompt_beside_step = longer(both->p.ran_s, prompts);
+        t->step_beside_prompt = longer(both->d.ran_s, steps);
+        t->hop_beside_engines =
+            longer(both->p.waited_s + both->d.waited_s, both->cpu_s + both->client_cpu_s);
+        if (t->hop_beside_engines > HOP_BESIDE_MAX) t->hop_beside_engines = HOP_BESIDE_MAX;
     }
-    free(m);
-    return ok;
+}
+
+/* Of the n prompts that a probe draws, computed one after the other. */
+static double expected_prompts_s(const struct ability *of, struct load_range in, int n) {
+    const struct sim_times *t = &of->times;
+    const struct load_shape shape = {.seed = PROBE_SEED,
+                                     .in = in,
+                                     .out = {2, 2},
+                                     .n_groups = 1,
+                                     .time_scale = 1,
+                                     .length_scale = 1};
+    struct load_source *source = NULL;
+    struct load_ask one;
+    struct sim_pass pass;
+    double sum = 0;
+    sim_pass_of(&pass, &of->perf, (unsigned)t->chunk_tokens);
+    if (load_source_create(&source, &shape) != ERR_OK) return 0;
+    for (int i = 0; i < n && load_source_next(source, &one); i++)
+        for (double from = 0; from < one.in; from += t->chunk_tokens) {
+            const struct sim_part part = {from, fmin(from + t->chunk_tokens, one.in)};
+            sum += sim_pass_s(&pass, &part, 1) + t->step_s + t->sequence_s;
+        }
+    load_source_free(&source);
+    return sum;
+}
+
+/* Prompts of the load itself, one after the other, as many as fit into the time; what they take
+ * over what was measured of lengths between which theirs are: times are not straight lines. */
+static bool own_prompts(struct advise *a, const struct ways_run *large, int n_long) {
+    struct ways_run r;
+    struct load_range in = a->shape.in;
+    if (a->trace != NULL) in.from = in.to = (uint32_t)(a->mean_in + 0.5);
+    if (in.to > (uint32_t)n_long) in.to = (uint32_t)n_long;
+    if (in.from > in.to) in.from = in.to;
+    const double fit = OWN_S / large->ttft_s;
+    const int n = fit < OWN_MIN ? OWN_MIN : fit > OWN_MAX ? OWN_MAX : (int)fit;
+    if (!probe(a, &(struct ask){1, in, 2, n, 0}, &r)) return false;
+    const double expected = expected_prompts_s(&a->abilities[0], in, n);
+    double ratio = expected > 0 ? r.p.ran_s / expected : 1;
+    ratio = ratio < 1 / OWN_RATIO_MAX ? 1 / OWN_RATIO_MAX
+            : ratio > OWN_RATIO_MAX   ? OWN_RATIO_MAX
+                                      : ratio;
+    for (size_t i = 0; i < a->n_abilities && r.p.ran_s > 0; i++)
+        for (int k = 0; k < PERF_LENGTHS; k++) a->abilities[i].perf.prompts[k].seconds *= ratio;
+    return true;
 }
 
 bool advise_ways(struct advise *a) {
-    struct ways_run small, large, alone, crowd;
-    const int n_long = a->longest_in < LONG_TOKENS ? (int)a->longest_in : LONG_TOKENS;
+    struct ways_run small, large, alone, crowd, both;
+    const uint32_t n_long = a->longest_in < LONG_TOKENS ? a->longest_in : LONG_TOKENS;
     const int clients = a->slots < CROWD ? (int)a->slots : CROWD;
+    const struct load_range few = {SHORT_TOKENS, SHORT_TOKENS}, many = {n_long, n_long};
     struct perf_msg *m = &a->cluster.perf;
-    if (!probe(a, 1, SHORT_TOKENS, 2, ASKS, 0, &small) ||
-        !probe(a, 1, n_long, 2, n_long > SHORT_TOKENS ? ASKS / 2 : 1, 0, &large) ||
-        !probe(a, 1, SHORT_TOKENS, STEPS, ASKS / 8, 0, &alone) ||
-        !probe(a, clients, SHORT_TOKENS, STEPS, 4 * clients, 0, &crowd) || !ask_instances(a, m))
+    if (!probe(a, &(struct ask){1, few, 2, ASKS, 0}, &small) ||
+        !probe(a, &(struct ask){1, many, 2, n_long > SHORT_TOKENS ? ASKS / 2 : 1, 0}, &large) ||
+        !probe(a, &(struct ask){1, few, STEPS, ASKS / 8, 0}, &alone))
+        return false;
+    const double fit = BOTH_S * 1.2 / (alone.gap_s > 0 ? alone.gap_s : 1);
+    const int steps = fit < STEPS ? STEPS : fit > CROWD_STEPS ? CROWD_STEPS : (int)fit;
+    if (!probe(a, &(struct ask){clients, few, steps, clients, 0}, &crowd) || !ask_instances(a, m))
         return false;
     const double idle = idle_part(a);
     struct ways_run *const all[] = {&small, &large, &alone, &crowd};
@@ -295,7 +371,12 @@ bool advise_ways(struct advise *a) {
         all[i]->cpu_s = above_zero(all[i]->cpu_s - idle * all[i]->wall_s);
     for (size_t i = 0; i < a->n_abilities; i++)
         compute(&a->abilities[i].times, m, &small, &large, n_long, &alone, &crowd, clients);
-    return both_at_once(a, n_long, clients);
+    /* an instance of more threads is another one than what was started */
+    if (a->abilities[0].times.threads == 1 && !own_prompts(a, &large, (int)n_long)) return false;
+    if (a->per_machine == 1) return true;
+    if (!probe(a, &(struct ask){clients, few, steps, 0, (int)n_long}, &both)) return false;
+    besides(a, &both, &small, &large, &crowd);
+    return true;
 }
 
 /* ---- the forecast for that cluster, and what it is */
@@ -304,7 +385,7 @@ bool advise_ways(struct advise *a) {
 static void as_it_is(struct advise *of, const struct advise *a, struct ability *m) {
     *of = *a;
     *m = a->abilities[0];
-    m->perf = a->cluster.perf;
+    if (m->times.threads > 1) m->perf = a->cluster.perf;
     m->times.threads = 1;
     of->clients_here = true;
     of->instances = of->per_machine = 2;

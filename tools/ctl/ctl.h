@@ -159,6 +159,15 @@ void ctl_child_stop(struct ctl_child *child); /* with SIGTERM, and waits for its
 bool ctl_child_runs(const struct ctl_child *child);
 /* Processor seconds of a process and its children, without threads that are called "engine". */
 double ctl_cpu_beside_engines(int pid);
+/* Of the threads of that name alone, in children that are called so ("prefill"); waited_s: they
+ * could have gone on, and had no processor. 0 where the kernel does not say. */
+struct ctl_cpu {
+    double ran_s, waited_s;
+};
+struct ctl_cpu ctl_cpu_of_engines(int pid, const char *role);
+/* The part of all processors that is at work, 0 to 1, over so many milliseconds from now on; what a
+ * hypervisor takes counts. 0 where the kernel does not say. */
+double ctl_machine_busy(unsigned ms);
 int ctl_child_end(struct ctl_child *child, struct buf *out,
                   struct buf *said); /* also a failed one */
 /* Runs argv; said has what it wrote to stderr, out what it wrote to stdout, the first megabytes of

@@ -5,6 +5,7 @@
 #include "tools/ctl/advise.h"
 
 enum { REQUESTS = 1000 };
+static const double BUSY = 0.1; /* of a machine, before it is measured */
 
 /* ---- the load */
 
@@ -53,6 +54,8 @@ static bool read_options(struct advise *a) {
     a->ttft_ms = 1000;
     a->gap_ms = 50;
     a->link_bytes_per_s = 1e9;
+    a->link_from = ctl_option(c, "--link") != NULL ? "given" : "assumed";
+    a->busy = -1;
     a->trace = ctl_option(c, "--trace");
     if (!ctl_number(c, "--instances", 1, ADVISE_INSTANCES_MAX, &instances) ||
         !ctl_number(c, "--per-machine", 1, ADVISE_INSTANCES_MAX, &per_machine) ||
@@ -110,6 +113,14 @@ static bool read_load(struct advise *a) {
 
 /* ---- what is said */
 
+static const char *warning(const struct advise *a, char text[160]) {
+    snprintf(text, 160,
+             "this machine was busy before it was measured: other work had %.0f%% of its "
+             "processors; measure again when it is quiet",
+             100 * a->busy);
+    return a->busy > BUSY ? text : NULL;
+}
+
 static void print_plan(const struct advise *a, const struct advised_plan *p) {
     char name[48];
     const struct forecast *f = &p->forecast;
@@ -138,15 +149,18 @@ static void print_held(const struct advise_held *h) {
 }
 
 static void print_text(const struct advise *a) {
-    char name[48];
+    char name[48], text[160];
+    const char *warned = warning(a, text);
     const struct advised_plan *b = a->best;
     const double span = a->asks[a->n - 1].at_s;
+    if (warned != NULL) printf("warning: %s\n", warned);
     printf(
         "load: %zu requests in %.0f s (%.2f a second), %.0f tokens in and %.0f out in the mean\n",
         a->n, span, span > 0 ? (double)a->n / span : 0, a->mean_in, a->mean_out);
     printf("targets: first token within %g ms, further tokens every %g ms; %u instances, %u on a "
            "machine\n",
            a->ttft_ms, a->gap_ms, a->instances, a->per_machine);
+    printf("a KV link of %.4g MB/s, %s\n", a->link_bytes_per_s * 1e-6, a->link_from);
     for (size_t i = 0; i < a->n_abilities; i++) {
         const struct ability *m = &a->abilities[i];
         printf("an instance with %s%s%s: %.0f tokens/s of a prompt of %.0f, %.1f tokens/s of one "
@@ -231,6 +245,8 @@ static struct json_value *held_json(const struct advise_held *h) {
 }
 
 static bool print_json(const struct advise *a) {
+    char words[160];
+    const char *warned = warning(a, words);
     struct json_value *root = json_new_obj(), *load = json_new_obj(), *abilities = json_new_arr(),
                       *plans = json_new_arr(), *advice = plan_json(a->best);
     json_obj_set(load, "requests", json_new_i64((int64_t)a->n));
@@ -242,6 +258,10 @@ static bool print_json(const struct advise *a) {
     json_obj_set(root, "perMachine", json_new_i64(a->per_machine));
     json_obj_set(root, "ttftGoalMs", json_new_f64(a->ttft_ms));
     json_obj_set(root, "gapGoalMs", json_new_f64(a->gap_ms));
+    json_obj_set(root, "linkBytesPerSecond", json_new_f64(a->link_bytes_per_s));
+    json_obj_set(root, "linkFrom", json_new_str(a->link_from));
+    if (a->busy >= 0) json_obj_set(root, "busy", json_new_f64(a->busy));
+    if (warned != NULL) json_obj_set(root, "warning", json_new_str(warned));
     for (size_t i = 0; i < a->n_abilities; i++) {
         const struct ability *m = &a->abilities[i];
         struct json_value *o = json_new_obj();

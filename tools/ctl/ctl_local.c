@@ -131,7 +131,7 @@ bool ctl_child_runs(const struct ctl_child *child) {
 struct task {
     char name[32];
     long parent;
-    double cpu_s;
+    struct ctl_cpu cpu;
 };
 
 static bool read_task(const char *path, struct task *t) {
@@ -148,50 +148,88 @@ static bool read_task(const char *path, struct task *t) {
     if (sscanf(end + 1, " %*c %ld %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &t->parent, &user,
                &kernel) != 3)
         return false;
-    t->cpu_s = (double)(user + kernel) / (double)sysconf(_SC_CLK_TCK);
+    t->cpu = (struct ctl_cpu){(double)(user + kernel) / (double)sysconf(_SC_CLK_TCK), 0};
     return true;
 }
 
 /* To the nanosecond, which stat has not: a thread that works for microseconds at a time is a
  * hundredth of a second only after many of them. Kernels without it say nothing, or 0. */
-static double exact(const char *dir, double otherwise) {
+static void read_exact(const char *dir, struct ctl_cpu *cpu) {
     char path[340];
-    unsigned long long ns = 0;
+    unsigned long long ran = 0, waited = 0;
     snprintf(path, sizeof(path), "%s/schedstat", dir);
     FILE *f = fopen(path, "re");
-    const bool there = f != NULL && fscanf(f, "%llu", &ns) == 1 && ns > 0;
+    if (f != NULL && fscanf(f, "%llu %llu", &ran, &waited) == 2 && ran > 0)
+        *cpu = (struct ctl_cpu){(double)ran * 1e-9, (double)waited * 1e-9};
     if (f != NULL) fclose(f);
-    return there ? (double)ns * 1e-9 : otherwise;
 }
 
-static double cpu_of_threads(long pid) {
+/* Of its engine's threads, or of all others. */
+static void add_threads(long pid, bool engines, struct ctl_cpu *sum) {
     char path[300], dir[280];
-    double sum = 0;
     struct task t;
     snprintf(path, sizeof(path), "/proc/%ld/task", pid);
     DIR *d = opendir(path);
     for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
         snprintf(dir, sizeof(dir), "/proc/%ld/task/%.20s", pid, e->d_name);
         snprintf(path, sizeof(path), "%s/stat", dir);
-        if (e->d_name[0] != '.' && read_task(path, &t) && strcmp(t.name, "engine") != 0)
-            sum += exact(dir, t.cpu_s);
+        if (e->d_name[0] == '.' || !read_task(path, &t) ||
+            (strcmp(t.name, "engine") == 0) != engines)
+            continue;
+        read_exact(dir, &t.cpu);
+        sum->ran_s += t.cpu.ran_s;
+        sum->waited_s += t.cpu.waited_s;
     }
     if (d != NULL) closedir(d);
-    return sum;
 }
 
-double ctl_cpu_beside_engines(int pid) {
-    double sum = cpu_of_threads(pid);
+/* role NULL: whatever it is called. */
+static void add_children(int pid, const char *role, bool engines, struct ctl_cpu *sum) {
     DIR *d = opendir("/proc");
     for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
         char path[64];
         struct task t;
         const long other = strtol(e->d_name, NULL, 10);
         snprintf(path, sizeof(path), "/proc/%ld/stat", other);
-        if (other > 0 && read_task(path, &t) && t.parent == pid) sum += cpu_of_threads(other);
+        if (other > 0 && read_task(path, &t) && t.parent == pid &&
+            (role == NULL || strcmp(t.name, role) == 0))
+            add_threads(other, engines, sum);
     }
     if (d != NULL) closedir(d);
+}
+
+double ctl_cpu_beside_engines(int pid) {
+    struct ctl_cpu sum = {0, 0};
+    add_threads(pid, false, &sum);
+    add_children(pid, NULL, false, &sum);
+    return sum.ran_s;
+}
+
+struct ctl_cpu ctl_cpu_of_engines(int pid, const char *role) {
+    struct ctl_cpu sum = {0, 0};
+    add_children(pid, role, true, &sum);
     return sum;
+}
+
+/* Ticks of all processors since the start: those at work, and all. */
+static bool read_ticks(double *busy, double *all) {
+    unsigned long long user, nice, kernel, idle, disk, irq, soft, steal;
+    FILE *f = fopen("/proc/stat", "re");
+    const bool ok = f != NULL && fscanf(f, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &user,
+                                        &nice, &kernel, &idle, &disk, &irq, &soft, &steal) == 8;
+    if (f != NULL) fclose(f);
+    if (!ok) return false;
+    *busy = (double)(user + nice + kernel + irq + soft + steal);
+    *all = *busy + (double)(idle + disk);
+    return true;
+}
+
+double ctl_machine_busy(unsigned ms) {
+    double busy, all, busy_then, all_then;
+    if (!read_ticks(&busy, &all)) return 0;
+    ctl_sleep_ms(ms);
+    if (!read_ticks(&busy_then, &all_then) || !(all_then > all)) return 0;
+    return (busy_then - busy) / (all_then - all);
 }
 
 /* ---- programs that are run */

@@ -133,6 +133,8 @@ bool doc_is_loopback(const char *ip);
 
 /* ---- doctor_look.c. False: nothing can be looked at, and that was said. */
 bool doc_look(struct doctor *d);
+/* Has node `from` measure the links that it has, into d->links. False: no memory. */
+bool doc_measure_links(struct doctor *d, size_t from);
 void doc_free(struct doctor *d);
 
 /* ---- doctor_net.c */

@@ -412,8 +412,10 @@ static struct json_value *measure_at(struct doctor *d, const struct doc_node *n,
     return o;
 }
 
-static void measure_links(struct doctor *d, size_t from) {
+bool doc_measure_links(struct doctor *d, size_t from) {
     size_t n;
+    if (d->links == NULL) d->links = calloc(DOC_LINKS_MAX, sizeof(*d->links));
+    if (d->links == NULL) return false;
     const struct json_value *arr = doc_arr(d->nodes[from].status, "linkStatus.peers", &n);
     for (size_t i = 0; i < n && d->n_links < DOC_LINKS_MAX; i++) {
         const double id = doc_num(json_arr_at(arr, i), "target");
@@ -429,16 +431,16 @@ static void measure_links(struct doctor *d, size_t from) {
         snprintf(body, sizeof(body), "{\"what\":\"link\",\"peer\":%.0f}", id);
         l->measured = measure_at(d, &d->nodes[from], body, l->why);
     }
+    return true;
 }
 
 static void measure(struct doctor *d) {
-    if ((d->links = calloc(DOC_LINKS_MAX, sizeof(*d->links))) == NULL) d->failed = true;
     for (size_t i = 0; i < d->n_nodes && !d->failed; i++) {
         struct doc_node *n = &d->nodes[i];
         if (n->coordinator || n->live == NULL) continue;
         n->measured = measure_at(d, n, "{\"what\":\"machine\"}", n->why);
         n->unmeasured = n->measured == NULL;
-        measure_links(d, i);
+        d->failed = !doc_measure_links(d, i);
     }
 }
 

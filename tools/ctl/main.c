@@ -97,7 +97,9 @@ static const struct cli_option advise[] = {
     {"--abilities", NULL, "FILE",
      "what an instance says at /v2/status, or a measurement printed, instead of a MODEL"},
     {"--slots", NULL, "N", "sequences that an instance decodes at a time (default: 32)"},
-    {"--link", NULL, "X", "bytes a second of KV from one instance to another (default: 1e9)"},
+    {"--link", NULL, "X",
+     "bytes a second of KV from one instance to another (default: as hand-overs have had, or as "
+     "measured; 1e9 where no two instances can be asked)"},
     {"--ttft-goal", NULL, "MS", "target for the first token (default: 1000)"},
     {"--gap-goal", NULL, "MS", "target for the mean time per further token (default: 50)"},
     {"--rate", "-r", "R", "R requests a second (default: 1)"},

@@ -208,6 +208,10 @@ static void put_result(struct buf *out, const struct load_result *x, const struc
     put_hist(out, &x->ttft);
     buf_puts(out, ",\"gap\":");
     put_hist(out, &x->gap);
+    if (plan->long_tokens > 0) {
+        buf_puts(out, ",\"long_ttft\":");
+        put_hist(out, &x->long_ttft);
+    }
     buf_puts(out, ",\"tokens_in_second\":[");
     for (uint32_t i = 0; i < x->n_seconds; i++)
         buf_printf(out, "%s%u", i > 0 ? "," : "", x->tokens_in_second[i]);
