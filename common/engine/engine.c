@@ -164,6 +164,7 @@ enum err engine_open_with(struct engine **out, const struct engine_opts *opts,
         .draft_rows_max = ENGINE_DRAFT_ROWS,
         .beside_decode_max = opts->step_tokens_max,
     };
+    if (ops->row_tile != NULL) e->cost.tile = ops->row_tile(e->fwd);
     e->bounds =
         (struct step_bounds){.percent = opts->decode_gap_percent, .ms = opts->decode_gap_ms};
     if ((err = pool_open(e, opts, eb)) != ERR_OK) goto fail;

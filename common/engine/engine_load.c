@@ -4,8 +4,8 @@
 
 enum err engine_open(struct engine **out, const struct engine_opts *opts, struct errbuf *eb) {
     static const struct forward_ops real = {
-        forward_open,  forward_close,       forward_model,  forward_run,  forward_progress,
-        forward_check, forward_expert_rows, forward_maxima, forward_each,
+        forward_open,  forward_close,       forward_model,  forward_run,      forward_progress,
+        forward_check, forward_expert_rows, forward_maxima, forward_row_tile, forward_each,
     };
     return engine_open_with(out, opts, &real, eb);
 }

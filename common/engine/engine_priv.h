@@ -28,6 +28,7 @@ struct forward_ops {
     enum err (*check)(struct forward *f, engine_checked_fn *done, void *arg); /* NULL: nothing to */
     const atomic_uint_least64_t *(*expert_rows)(const struct forward *f, int layer); /* or NULL */
     void (*maxima)(struct forward *f, float *to); /* NULL: none are told */
+    int (*row_tile)(const struct forward *f);     /* NULL: rows cost what they are */
     void (*each)(struct forward *f, void (*fn)(void *arg, int item, int thread), void *arg,
                  int n); /* NULL: there is one thread */
 };

@@ -43,6 +43,25 @@ static const struct choice *first_prompt(const struct engine *e, int n_views) {
     return first >= 0 ? e->view_choices[first] : NULL;
 }
 
+static int min_int(int a, int b) {
+    return a < b ? a : b;
+}
+
+/* Rows that prompts may have beside so many: at most `bound`, in full tiles as long as chunks go
+ * on. */
+static int beside_decode(const struct engine *e, int n_views, int n_decode, int bound) {
+    int want = 0, chunks = 0;
+    for (int i = 0; i < n_views; i++) {
+        if (e->views[i].decoding) continue;
+        want += min_int(e->views[i].pending, e->limits.rows_max);
+        chunks += min_int(e->views[i].pending, e->limits.chunk_max);
+        if (chunks >= e->limits.rows_max) break;
+    }
+    if (chunks == 0) return bound;
+    return step_cost_in_tiles(&e->cost, n_decode, want > chunks ? min_int(bound, chunks) : bound,
+                              want);
+}
+
 /* Gives the views their rows. How many prompts have depends on where in their texts these rows are,
  * which is known once they have them: the first in line is asked, and then what came of it. */
 static int schedule(struct engine *e, int n_views) {
@@ -52,14 +71,15 @@ static int schedule(struct engine *e, int n_views) {
         n_decode += e->views[i].decoding;
         n_drafts += e->views[i].draft;
     }
-    if (n_decode > e->limits.decode_max) n_decode = e->limits.decode_max;
+    n_decode = min_int(n_decode, e->limits.decode_max);
     if (n_drafts > e->limits.draft_rows_max - n_decode)
         n_drafts = n_decode < e->limits.draft_rows_max ? e->limits.draft_rows_max - n_decode : 0;
     double context = first != NULL ? first->n_past : 0;
     for (int turn = 0; turn < 2; turn++) {
-        const int bound = step_cost_prompt_rows(&e->cost, &e->bounds, n_decode + n_drafts, context,
-                                                e->limits.rows_max);
-        e->limits.beside_decode_max = bound;
+        const int n = n_decode + n_drafts,
+                  bound =
+                      step_cost_prompt_rows(&e->cost, &e->bounds, n, context, e->limits.rows_max);
+        e->limits.beside_decode_max = n > 0 ? beside_decode(e, n_views, n, bound) : bound;
         n_rows = sched_step(e->views, n_views, &e->limits, e->view_rows, e->order);
         e->seen = rows_seen(e, n_views);
         if (n_decode == 0 || e->seen.context <= context) break;

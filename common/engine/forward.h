@@ -47,6 +47,10 @@ struct fwd_seq {
  * are in a near cache: f32 [n_logits][vocab_size / 64, rounded up]. NULL, as at first: nowhere. */
 void forward_maxima(struct forward *f, float *to);
 
+/* Rows that a pass computes in about the time of the next multiple: those of a tile of its products
+ * (kernels.h). 1: of any number. */
+int forward_row_tile(const struct forward *f);
+
 /* fn(arg, item, thread) once for every item below n, on the compute threads (pool_run()). */
 void forward_each(struct forward *f, void (*fn)(void *arg, int item, int thread), void *arg, int n);
 

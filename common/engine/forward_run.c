@@ -495,6 +495,14 @@ void forward_run(struct forward *f, struct kv_cache *kv, const int32_t *ids, int
     pass_products_go(&p);
 }
 
+int forward_row_tile(const struct forward *f) {
+    const enum dtype w = f->w->layers[0].o.dtype;
+    const int rows = w == DTYPE_BF16     ? f->kn.tile_rows_bf16
+                     : dtype_is_quant(w) ? f->kn.tile_rows_quant
+                                         : f->kn.tile_rows;
+    return rows > 0 ? rows : 1;
+}
+
 void forward_maxima(struct forward *f, float *to) {
     f->maxima = to;
 }

@@ -37,8 +37,11 @@ enum { KV_CHUNK = 512 };    /* positions of a chunk of attention */
 
 struct kernels {
     const char *name;
-    bool f32_only;   /* takes DTYPE_F32 weights only */
-    bool own_bf16;   /* products of bf16 weights have bits of its own */
+    bool f32_only; /* takes DTYPE_F32 weights only */
+    bool own_bf16; /* products of bf16 weights have bits of its own */
+    int tile_rows, tile_rows_bf16, tile_rows_quant; /* products take so many rows at a time, of f32
+                        and blocks, of bf16, of int8 and int4: a tile that is not full costs about
+                        what a full one does. 0: rows cost what they are */
     int item_panels; /* panels of one work item of a matrix product; 0: as many as give every thread
                         one item */
 

@@ -22,13 +22,15 @@
 #include "common/engine/kernels_pairs.h"
 #include "common/engine/kernels_zmm_pairs.h"
 #include "common/engine/kernels_zmm_vnni.h"
-#define gemm         lanes_gemm
-#define x_pack       lanes_x_pack
-#define X_GATHER     x_gather
-#define WORK_PANELS  AMX_PANELS
-#define CHUNK_SCORES chunk_scores
-#define CHUNK_MIX    chunk_mix
-#define OWN_BF16     true
+#define gemm            lanes_gemm
+#define x_pack          lanes_x_pack
+#define X_GATHER        x_gather
+#define WORK_PANELS     AMX_PANELS
+#define CHUNK_SCORES    chunk_scores
+#define CHUNK_MIX       chunk_mix
+#define OWN_BF16        true
+#define TILE_ROWS_BF16  32 /* a pair of tiles */
+#define TILE_ROWS_QUANT 16
 #include "common/engine/kernels_lanes.h"
 #undef gemm
 #undef x_pack

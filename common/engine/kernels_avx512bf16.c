@@ -23,10 +23,11 @@ static inline size_t row_ahead_bytes(void) {
 #include "common/engine/kernels_pairs.h"
 #include "common/engine/kernels_zmm_pairs.h"
 #include "common/engine/kernels_zmm_vnni.h"
-#define gemm     lanes_gemm
-#define x_pack   lanes_x_pack
-#define X_GATHER x_gather
-#define OWN_BF16 true
+#define gemm           lanes_gemm
+#define x_pack         lanes_x_pack
+#define X_GATHER       x_gather
+#define OWN_BF16       true
+#define TILE_ROWS_BF16 (2 * TILE_ROWS)
 #include "common/engine/kernels_lanes.h"
 #undef gemm
 #undef x_pack

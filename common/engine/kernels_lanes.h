@@ -467,6 +467,14 @@ static __attribute__((unused)) void lanes_gather(void *xp, const void *from, int
 #define OWN_BF16 false
 #endif
 
+/* Rows of a tile. */
+#ifndef TILE_ROWS_BF16
+#define TILE_ROWS_BF16 TILE_ROWS
+#endif
+#ifndef TILE_ROWS_QUANT
+#define TILE_ROWS_QUANT TILE_ROWS
+#endif
+
 /* Panels of a work item. */
 #ifndef WORK_PANELS
 #define WORK_PANELS ITEM_PANELS
@@ -474,11 +482,12 @@ static __attribute__((unused)) void lanes_gather(void *xp, const void *from, int
 
 #define KERNELS_OF_LANES(set_name)                                                                 \
     {                                                                                              \
-        .name = set_name, .own_bf16 = OWN_BF16, .item_panels = WORK_PANELS,                        \
-        .panel_pack = panel_pack_columns, .panel_row = panel_row_columns, .x_pack = x_pack,        \
-        .x_gather = X_GATHER, .gemm = gemm, .gemm_once = GEMM_ONCE, .rmsnorm = rmsnorm,            \
-        .layernorm = layernorm, .rope = rope, .swiglu = swiglu, .gelu = gelu,                      \
-        .gelu_tanh = gelu_tanh, .softcap = softcap, .mul = mul, .add = add, .store = store,        \
-        .scores = scores, .softmax = softmax, .mix = mix, .chunk_scores = CHUNK_SCORES,            \
-        .chunk_mix = CHUNK_MIX, .scale = scale,                                                    \
+        .name = set_name, .own_bf16 = OWN_BF16, .tile_rows = TILE_ROWS,                            \
+        .tile_rows_bf16 = TILE_ROWS_BF16, .tile_rows_quant = TILE_ROWS_QUANT,                      \
+        .item_panels = WORK_PANELS, .panel_pack = panel_pack_columns,                              \
+        .panel_row = panel_row_columns, .x_pack = x_pack, .x_gather = X_GATHER, .gemm = gemm,      \
+        .gemm_once = GEMM_ONCE, .rmsnorm = rmsnorm, .layernorm = layernorm, .rope = rope,          \
+        .swiglu = swiglu, .gelu = gelu, .gelu_tanh = gelu_tanh, .softcap = softcap, .mul = mul,    \
+        .add = add, .store = store, .scores = scores, .softmax = softmax, .mix = mix,              \
+        .chunk_scores = CHUNK_SCORES, .chunk_mix = CHUNK_MIX, .scale = scale,                      \
     }

@@ -1,6 +1,7 @@
 /* step_cost: fading means, and a line by least squares from five sums. */
 #include "common/engine/step_cost.h"
 
+#include <limits.h>
 #include <math.h>
 
 static const double FAR = 4;            /* a step counts as at most so many times the expected */
@@ -13,6 +14,12 @@ static int class_of(int rows) {
     int c = 0;
     while (c < STEP_DECODE_CLASSES - 1 && (1 << c) < rows) c++;
     return c;
+}
+
+/* Rows that so many cost. */
+static int in_full(const struct step_cost *c, int rows) {
+    const int tile = c->tile > 0 ? c->tile : 1;
+    return rows > INT_MAX - tile ? rows : (rows + tile - 1) / tile * tile;
 }
 
 static double clip(double v, double expected) {
@@ -43,7 +50,9 @@ static void add_decode(struct step_cost *c, int rows, double us) {
 }
 
 static void add_rows(struct step_cost *c, const struct step_seen *s, double us) {
-    const double w = s->prompt_rows, x = fmax(s->context, 0);
+    const int all = s->decode_rows + s->prompt_rows; /* a step of few has no tiles to fill */
+    const double w = all > c->tile ? in_full(c, all) - s->decode_rows : s->prompt_rows,
+                 x = fmax(s->context, 0);
     const double y = clip(us / w, step_cost_row_us(c, x));
     c->w = c->w * KEEP + w;
     c->wx = c->wx * KEEP + w * x;
@@ -101,9 +110,16 @@ int step_cost_prompt_rows(const struct step_cost *c, const struct step_bounds *b
         rows = least = c->steps > 0 ? 1 : least;
     } else {
         const double row_us = step_cost_row_us(c, context);
-        const double most = 2 * fmax(c->proven, least);
+        const double most = in_full(c, decode_rows + 2 * (int)fmax(c->proven, least)) - decode_rows;
         rows = row_us > 0 ? fmin(us / row_us, most) : least;
     }
     rows = fmin(fmax(rows, least), rows_max);
     return (int)fmax(rows, 1);
+}
+
+int step_cost_in_tiles(const struct step_cost *c, int decode_rows, int most, int want) {
+    if (want <= most && in_full(c, decode_rows + want) - decode_rows <= most) return want;
+    const int tile = c->tile > 0 ? c->tile : 1, rows = want < most ? want : most;
+    const int full = (decode_rows + rows) / tile * tile - decode_rows;
+    return full >= STEP_PROMPT_ROWS_MIN ? full : rows;
 }

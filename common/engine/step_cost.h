@@ -3,10 +3,12 @@
  * in as microseconds; no clock, no lock, no memory.
  *
  * The model. A step of n decoding rows and R prompt rows takes
- *     decode(n) + R * (base + slope * context)
- * where context is the mean position of the prompt rows. decode(n) is a fading mean by size class
- * of n, taken from steps without prompts. The line is a fading least-squares fit to what steps with
- * both took beyond decode(n); until there is one, to what rows took in steps of prompts alone.
+ *     decode(n) + (R + spare) * (base + slope * context)
+ * where context is the mean position of the prompt rows and spare the rows that the last tile has
+ * room for: products take rows in tiles, and one that is not full costs what a full one does.
+ * decode(n) is a fading mean by size class of n, taken from steps without prompts. The line is a
+ * fading least-squares fit to what steps with both took beyond decode(n); until there is one, to
+ * what rows took in steps of prompts alone.
  *
  * What it can rely on, whatever it is fed:
  * - a time that is not a positive number is ignored, so a clock that stands still teaches nothing;
@@ -27,6 +29,7 @@ enum { STEP_PROMPT_ROWS_MIN = 8, STEP_DECODE_STALE = 256, STEP_DECODE_CLASSES = 
 
 /* Plain; all zero at first. */
 struct step_cost {
+    int tile; /* rows of a tile; 0: 1 */
     struct step_decode {
         double us;                 /* 0: unknown */
         int n;                     /* times it was measured, up to the fading mean's reach */
@@ -61,5 +64,8 @@ struct step_bounds {
  * of those, or no bounds. */
 int step_cost_prompt_rows(const struct step_cost *c, const struct step_bounds *b, int decode_rows,
                           double context, int rows_max);
+/* Of the `want` rows that prompts still have, so many that tiles are full beside decode_rows; all
+ * of them if they take no longer than `most` rows in full tiles; never more than most. */
+int step_cost_in_tiles(const struct step_cost *c, int decode_rows, int most, int want);
 
 #endif

@@ -8,6 +8,8 @@
  *
  *   prefill N           N tokens, up to --rows a pass, with the logits of the last one
  *   decode B CONTEXT N  N steps of B sequences, each behind CONTEXT tokens, with all their logits
+ *   mixed R AT B CONTEXT  one pass of R tokens of a prompt behind AT others, with no logits, and of
+ *                       a token of each of B sequences behind CONTEXT tokens, with their logits
  *   read BYTES          so many bytes from memory, the best of a few sweeps
  */
 #include "common/engine/forward.h"
@@ -102,8 +104,27 @@ static double decode(struct turns *t, int batch, int context, int steps) {
     return bench_now() - began;
 }
 
+/* The prompt has the last table: its tokens may be any that are there. */
+static double mixed(struct turns *t, int rows, int at, int batch, int context) {
+    struct fwd_seq s[BATCH_MAX];
+    int logits[BATCH_MAX], n = 0;
+    const double began = bench_now();
+    for (; n < batch; n++) {
+        s[n] = (struct fwd_seq){
+            .block_table = t->tables[n], .n_past = context, .first_row = n, .n_rows = 1};
+        logits[n] = n;
+    }
+    if (rows > 0)
+        s[n++] = (struct fwd_seq){.block_table = t->tables[BATCH_MAX - 1],
+                                  .n_past = at,
+                                  .first_row = batch,
+                                  .n_rows = rows};
+    forward_run(t->f, t->kv, t->ids, batch + rows, s, n, logits, batch, t->logits, NULL, NULL);
+    return bench_now() - began;
+}
+
 static bool answer(struct turns *t, const char *line) {
-    int n, batch, context;
+    int n, at, batch, context;
     double bytes, seconds;
     if (sscanf(line, "prefill %d", &n) == 1 && n >= 1 && n <= SEQ_TOKENS)
         seconds = prefill(t, n);
@@ -111,6 +132,10 @@ static bool answer(struct turns *t, const char *line) {
              batch <= BATCH_MAX && context >= 0 && n >= 1 && context <= SEQ_TOKENS - BATCH_MAX &&
              n <= SEQ_TOKENS - BATCH_MAX - context)
         seconds = decode(t, batch, context, n);
+    else if (sscanf(line, "mixed %d %d %d %d", &n, &at, &batch, &context) == 4 && n >= 0 &&
+             batch >= 0 && batch < BATCH_MAX && n + batch >= 1 && n + batch <= t->rows && at >= 0 &&
+             at + n <= SEQ_TOKENS && context >= 0 && context < SEQ_TOKENS)
+        seconds = mixed(t, n, at, batch, context);
     else if (sscanf(line, "read %lf", &bytes) == 1 && bytes > 0)
         seconds = bytes / bench_read_rate(t->pool, t->data, bytes, SWEEPS);
     else

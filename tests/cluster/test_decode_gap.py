@@ -15,7 +15,7 @@ from test_flex import Flex
 ATTEMPTS = 4
 FEW, FEWEST = 64, 16  # rows of a step at most, where eight and one are meant
 PROMPT = 400
-CHUNK = 256
+CHUNK, TILE = 256, 32  # a step with both may have some rows less, so that tiles of the products are full
 NO_TIME = {"BatonConfig": {"decodeGapPercent": 101, "prefixCache": False}}
 NO_BOUND = {"BatonConfig": {"decodeGapPercent": 0, "prefixCache": False}}
 PATH = "/v1/completions"
@@ -64,7 +64,7 @@ def test_rows_of_a_step(calm):
     with Standalone(extra=NO_BOUND) as one:
         steps, rows, most, *said = beside_a_stream(one.base, one.instance)
     assert said == calm
-    assert most == CHUNK and steps == 2
+    assert CHUNK - TILE < most <= CHUNK and steps == 2
 
 
 def test_the_share_of_a_flex(calm):

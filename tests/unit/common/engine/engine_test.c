@@ -321,19 +321,21 @@ static void test_chunks_do_not_stop_decodes(void **state) {
 /* What the fake passes would have taken: a step a millisecond, and each row a tenth of one. */
 static const struct forward *timed;
 static uint64_t row_clock(void) {
-    return (uint64_t)timed->passes * 1000 + (uint64_t)timed->rows_run * 100;
+    return (uint64_t)timed->passes * 1000 + (uint64_t)timed->rows_paid * 100;
 }
 
 /* While a stream decodes, a step with rows of a prompt takes at most four times as long, or so many
- * milliseconds, or has the prompt's share; alone the prompt has whole chunks. Answers are the same.
- */
+ * milliseconds, or has the prompt's share, in full tiles; alone the prompt has whole chunks.
+ * Answers are the same. */
 static void test_prompts_leave_decodes_their_gap(void **state) {
     (void)state;
     static const struct {
         int percent, ms, share, rows; /* as the clock above has it, of a stream's 1.1 ms */
-    } cases[] = {{400, 0, 0, 33},  {150, 0, 0, STEP_PROMPT_ROWS_MIN},
-                 {400, 3, 0, 19},  {0, 0, 75, 33},
-                 {400, 0, 50, 11}, {0, 0, 0, 256}};
+        int tile;
+    } cases[] = {{400, 0, 0, 33, 0},  {150, 0, 0, STEP_PROMPT_ROWS_MIN, 0},
+                 {400, 3, 0, 19, 0},  {0, 0, 75, 33, 0},
+                 {400, 0, 50, 11, 0}, {0, 0, 0, 256, 0},
+                 {400, 0, 0, 23, 12}, {0, 0, 0, 239, 48}};
     for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
         struct engine_opts o = fake_opts();
         o.step_tokens_max = 300;
@@ -345,7 +347,9 @@ static void test_prompts_leave_decodes_their_gap(void **state) {
         struct rig rig;
         rig_open(&rig, &o);
         timed = fake_of(rig.e);
+        fake_of(rig.e)->tile = cases[k].tile;
         rig.e->step_clock = row_clock;
+        rig.e->cost.tile = cases[k].tile;
         engine_set_prefill_share(rig.e, cases[k].share);
         static int32_t ids[900];
         prompt_of(1, ids, 900);

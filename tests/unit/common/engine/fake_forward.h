@@ -30,6 +30,7 @@ struct forward {
     enum dtype kv_dtype;
     int rows_max, block_tokens;
     int rows_run, passes, logits_run; /* counters for tests */
+    int tile, rows_paid;              /* rows as they would cost in tiles of so many; 0: of 1 */
     int each_run;
     float *maxima;
     bool all_nan; /* give no finite logit */
@@ -260,6 +261,7 @@ static inline void fake_run(struct forward *f, struct kv_cache *kv, const int32_
     }
     for (int i = 0; i < n_seqs; i++) fake_pool(f, kv, &seqs[i]);
     f->rows_run += n_rows;
+    f->rows_paid += f->tile > 0 && n_rows > 1 ? (n_rows + f->tile - 1) / f->tile * f->tile : n_rows;
     f->logits_run += n_logits;
     f->passes++;
 }

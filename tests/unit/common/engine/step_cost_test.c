@@ -20,13 +20,16 @@ static double rnd(void) {
 }
 
 /* Reads its weights in read_us whatever the rows are, computes a row in row_us and context_us more
- * for each position; reading and computing overlap. noise: times are up to this part longer. */
+ * for each position; reading and computing overlap. noise: times are up to this part longer. tile:
+ * rows are computed so many at a time; 0: one by one. */
 struct machine {
     double read_us, row_us, context_us, noise, slower;
+    int tile;
 };
 static double takes(const struct machine *m, int n_decode, int n_prompt, double context) {
-    const double work =
-        (n_decode + n_prompt) * m->row_us + n_prompt * context * m->context_us + 0.25 * m->read_us;
+    const int tile = m->tile > 0 ? m->tile : 1,
+              rows = (n_decode + n_prompt + tile - 1) / tile * tile;
+    const double work = rows * m->row_us + n_prompt * context * m->context_us + 0.25 * m->read_us;
     return fmax(m->read_us, work) * (m->slower > 0 ? m->slower : 1) * (1 + m->noise * rnd());
 }
 
@@ -41,6 +44,7 @@ static void run(struct step_cost *c, const struct machine *m, int n_decode, int 
 
 struct outcome {
     int n_steps, n_late; /* steps with both; those that took a tenth more than allowed */
+    int n_part;          /* and those with a tile that is not full */
     double longest;      /* over the decoding rows' own time */
 };
 /* A prompt beside n_decode streams, from its first row to its last; skip: steps whose length does
@@ -53,13 +57,15 @@ static struct outcome prompt(struct step_cost *c, const struct machine *m,
     for (int at = from; at < from + n;) {
         int rows = step_cost_prompt_rows(c, b, n_decode, at, ROWS_MAX);
         assert_in_range(rows, 1, ROWS_MAX);
-        if (rows > from + n - at) rows = from + n - at;
+        const int left = from + n - at;
+        rows = step_cost_in_tiles(c, n_decode, rows < left ? rows : left, left);
         const double context = at + rows / 2.0, us = takes(m, n_decode, rows, context);
         run(c, m, n_decode, rows, context);
         at += rows;
         if (++o.n_steps <= skip) continue;
         o.longest = fmax(o.longest, us / calm);
         o.n_late += us > allowed * 1.1 && rows > STEP_PROMPT_ROWS_MIN;
+        o.n_part += c->tile > 0 && (n_decode + rows) % c->tile != 0;
     }
     return o;
 }
@@ -256,6 +262,54 @@ static void test_learns_under_constant_load(void **state) {
     assert_true(n_probes < 7 * 8);
 }
 
+/* Where rows are computed in tiles, tiles are full, but for the end of a prompt: and the next one
+ * would have been too many. */
+static void test_tiles_are_full(void **state) {
+    (void)state;
+    static const int tiles[] = {6, 12, 16, 32};
+    for (int k = 0; k < 4; k++)
+        for (int n_decode = 1; n_decode <= 16; n_decode *= 4) {
+            const struct machine m = {
+                .read_us = 60000, .row_us = 900, .context_us = 0.01, .tile = tiles[k]};
+            struct step_cost c = {.tile = tiles[k]};
+            calm(&c, &m, n_decode, 20);
+            (void)prompt(&c, &m, &four, n_decode, 0, 2048, 0);
+            calm(&c, &m, n_decode, 20);
+            const struct outcome o = prompt(&c, &m, &four, n_decode, 0, 2048, 1);
+            assert_int_equal(o.n_late, 0);
+            assert_true(o.n_part <= 1);
+            const int bound = step_cost_prompt_rows(&c, &four, n_decode, 1024, ROWS_MAX);
+            const int rows = step_cost_in_tiles(&c, n_decode, bound, 2048);
+            const double allowed = takes(&m, n_decode, 0, 0) * 4;
+            assert_true(takes(&m, n_decode, rows, 1024) <= allowed * 1.05);
+            assert_true(rows + tiles[k] > ROWS_MAX ||
+                        takes(&m, n_decode, rows + tiles[k], 1024) > allowed * 0.95);
+        }
+}
+
+static void test_rows_in_tiles(void **state) {
+    (void)state;
+    static const struct {
+        int tile, decode, most, want, rows;
+    } rows[] = {
+        {32, 4, 256, 2048, 252}, /* 8 tiles */
+        {32, 4, 252, 2048, 252}, {32, 4, 251, 2048, 220},
+        {32, 4, 256, 250, 250},                          /* the end of a prompt, in 8 tiles too */
+        {32, 4, 256, 256, 252},                          /* which nine would not be */
+        {32, 4, 30, 2048, 28},   {32, 4, 27, 2048, 27},  /* less than a tile */
+        {32, 40, 16, 2048, 16},  {32, 40, 24, 2048, 24}, /* 64 */
+        {32, 27, 7, 2048, 7},                            /* five would be few */
+        {32, 0, 256, 2048, 256}, {16, 4, 64, 2048, 60},
+        {1, 4, 63, 2048, 63},    {0, 4, 63, 2048, 63},
+        {0, 4, 63, 12, 12},      {32, 4, 1, 2048, 1},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct step_cost c = {.tile = rows[i].tile};
+        const int got = step_cost_in_tiles(&c, rows[i].decode, rows[i].most, rows[i].want);
+        if (got != rows[i].rows) fail_msg("row %zu: %d, not %d", i, got, rows[i].rows);
+    }
+}
+
 /* Milliseconds instead of a part of the calm step. */
 static void test_milliseconds(void **state) {
     (void)state;
@@ -274,6 +328,8 @@ int main(void) {
         cmocka_unit_test(test_starts_slowly),
         cmocka_unit_test(test_converges),
         cmocka_unit_test(test_milliseconds),
+        cmocka_unit_test(test_tiles_are_full),
+        cmocka_unit_test(test_rows_in_tiles),
         cmocka_unit_test(test_shares),
         cmocka_unit_test(test_follows_the_context),
         cmocka_unit_test(test_follows_the_machine),
