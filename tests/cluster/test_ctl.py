@@ -65,8 +65,7 @@ def test_help_has_every_command():
     for name in COMMANDS:
         one = ctl("help", name)
         assert one.returncode == 0 and one.stdout.startswith(f"usage: batonctl {name}"), one
-        if name not in ("watch", "inspect", "quantize"):
-            assert ctl(name, "--help").stdout == one.stdout
+        assert ctl(name, "--help").stdout == one.stdout
     assert ctl("--help").stdout == told.stdout
     manual = ctl("man").stdout
     assert all(f"\n.B {name}" in manual for name in COMMANDS)
@@ -123,6 +122,10 @@ def test_nobody_there(tmp_path):
     assert r.returncode == 1 and f"tried http://127.0.0.1:{port};" in r.stderr and "baton serve MODEL --split" in r.stderr and r.stdout == ""
     r = ctl("--json", "plan", BATON_MANAGE=f"http://127.0.0.1:{port}")
     assert r.returncode == 1 and f"127.0.0.1:{port}" in json.loads(r.stdout)["error"]
+    for command in (["reload"], ["log"], ["watch", "--count", "1", "status"], ["advise"], ["doctor"]):
+        r = ctl("-m", f"http://127.0.0.1:{port}", *command)
+        assert r.returncode == 1 and f"http://127.0.0.1:{port}" in r.stderr + r.stdout, r
+        assert command == ["advise"] or "baton serve MODEL --split" in r.stderr + r.stdout, r
     r = ctl("logs", XDG_RUNTIME_DIR=str(tmp_path))
     assert r.returncode != 0 and r.stderr
 
@@ -263,6 +266,22 @@ def test_serve_split_without_a_configuration(tmp_path):
     assert all(gone(pid) for pid in children) and os.listdir(tmp_path / "baton") == []
 
 
+def test_serve_several_unsplit(tmp_path):
+    """Each serves whole requests, or with --split half of them prefill."""
+    with Serve(tmp_path, "fable", "--instances", "3", "--threads", "3", "--port", serve_port(), "--", "--kv-cache-mib=48") as s:
+        assert s.line().endswith("/v1 by 3 instances on 3 threads\n")
+        status = json.loads(s.ctl("status", "--json").stdout)
+        assert sorted((i["name"], i["role"], i["state"]) for i in status["instances"]) == [(f"instance-{i}", "flex", "serving") for i in (1, 2, 3)]
+        assert status["coordinator"]["deployMode"] == "single_node"
+        code, out, err = s.end(signal.SIGINT)
+    assert code == 0 and err == "" and os.listdir(tmp_path / "baton") == [], (code, out, err)
+    with Serve(tmp_path, "fable", "--instances", "3", "--split", "--threads", "3", "--port", serve_port(), "--", "--kv-cache-mib=48") as s:
+        assert s.line().endswith("/v1: prefill on 2 and decode on 1 threads\n")
+        assert sorted(i["name"] for i in json.loads(s.ctl("status", "--json").stdout)["instances"]) == ["decode", "prefill-1", "prefill-2"]
+        code, out, err = s.end(signal.SIGINT)
+    assert code == 0 and err == "", (code, out, err)
+
+
 def test_serve_alone_and_what_goes_wrong(tmp_path):
     with Serve(tmp_path, "models/fable", "--json", "--name", "tales", "--threads", "1", "--context", "256", "--port", serve_port()) as s:
         told = json.loads(s.line())
@@ -277,6 +296,8 @@ def test_serve_alone_and_what_goes_wrong(tmp_path):
                                 "integer from 1 to 5000, got 0"),
                                (["fabel"], 2, "or a bundled model, got \"fabel\""), (["fabel"], 2, "fable-embed"),
                                (["fable", "--host", "localhost"], 2, "--host must be an IPv4 address, got \"localhost\""),
+                               (["fable", "--instances", "17"], 2, "--instances must be a number from 1 to 16, got 17"),
+                               (["fable", "--split", "--instances", "1"], 2, "--instances must be a number from 2 to 16, got 1"),
                                (["fable", "--context", "1"], 2, "--context must be a number from 16 to ")]:
         with Serve(tmp_path, *args) as s:
             code, _, err = s.end()

@@ -289,8 +289,11 @@ static bool ask_cluster(struct advise *a) {
     if (ok) advise_link(a, &d);
     doc_free(&d);
     if (ok && n == 0)
-        ctl_fail(a->c, 1,
-                 "no instance answers with what it has measured; name a MODEL to measure it here");
+        ctl_fail(
+            a->c, 1,
+            "no instance answers with what it has measured (asked: the coordinator at %s; -m URL "
+            "names another); name a MODEL to measure it here",
+            a->c->base);
     a->n_abilities = 1;
     return ok && n > 0;
 }

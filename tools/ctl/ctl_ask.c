@@ -78,7 +78,7 @@ bool ctl_ask_at(const struct ctl *c, const char *base, const char *method, const
     if (ask(c, url, method, body, a, why, sizeof(why))) return true;
     if (quiet) return false;
     ctl_fail(c, 1, "%s: %s", url, why);
-    if (base == c->base && !c->json)
+    if (strcmp(base, c->base) == 0)
         fprintf(stderr,
                 "%s: tried %s%s; -m URL names the management plane of another coordinator. One is "
                 "started by `baton serve MODEL --split` or `%s -c FILE`\n",

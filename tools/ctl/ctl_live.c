@@ -25,7 +25,7 @@ int ctl_cmd_watch(struct ctl *c) {
     static char fallback[] = "status";
     char *alone[] = {fallback, NULL};
     long every_s = 2, count = 0;
-    int at = 0;
+    int at = 0, last = 0;
     while (at < c->argc && strncmp(c->argv[at], "--", 2) == 0) {
         const bool every = is_own_word(c->argv[at], "--every");
         if (!every && !is_own_word(c->argv[at], "--count")) break;
@@ -57,9 +57,10 @@ int ctl_cmd_watch(struct ctl *c) {
         const int rc = ctl_run_words(&once, n > 0 ? n : 1, words);
         c->tls = once.tls; /* opened once */
         if (rc == 2) return rc;
+        last = rc;
         fflush(stdout);
     }
-    return 0;
+    return last; /* of the last look */
 }
 
 /* ---- top */

@@ -23,7 +23,8 @@
 #include "tools/ctl/ctl.h"
 
 enum {
-    CHILDREN_MAX = 3,
+    SERVED_MAX = 16,
+    CHILDREN_MAX = 1 + SERVED_MAX, /* the coordinator first, where there is one */
     WORDS_MAX = 128,
     LOOK_MS = 100,
     DRAIN_S = 10, /* for answers that are being written when it is ended */
@@ -36,7 +37,8 @@ enum {
 };
 
 struct child {
-    const char *name, *program;
+    char name[24];
+    const char *program;
     pid_t pid; /* 0: not started, or ended */
     cpu_set_t cpus;
     int threads;
@@ -47,10 +49,13 @@ struct child {
 struct serve {
     struct ctl *c;
     struct child children[CHILDREN_MAX];
-    int n;
-    bool split, embeds;
+    int n, n_instances;
+    bool split, cluster, embeds; /* cluster: there is a coordinator */
     const char *host;
-    int port, manage_port, mgmt[2]; /* of the instances */
+    int port, manage_port;
+    struct {
+        int port, mgmt, kv;
+    } at[SERVED_MAX];
     char model[PATH_MAX], name[128], dir[512], base[96], manage[96];
     uint64_t end_ms; /* when what is left is killed; 0: it serves */
     int next_port;
@@ -139,7 +144,7 @@ static int next_free(struct serve *s, const char *host) {
     return 0;
 }
 
-static bool choose_ports(struct serve *s, int kv[2], int other[2]) {
+static bool choose_ports(struct serve *s) {
     long port = 0;
     if (!ctl_number(s->c, "--port", 1024, 65535, &port)) return false;
     if (port != 0 && !is_free(s->host, (int)port)) {
@@ -150,11 +155,11 @@ static bool choose_ports(struct serve *s, int kv[2], int other[2]) {
     s->next_port = PORT_FIRST;
     s->port = port != 0 ? (int)port : next_free(s, s->host);
     s->next_port = s->port + 1;
-    int *const all[] = {&s->manage_port, &s->mgmt[0], &s->mgmt[1], &kv[0],
-                        &kv[1],          &other[0],   &other[1]};
-    const size_t n = s->split ? sizeof(all) / sizeof(all[0]) : 1;
-    bool ok = s->port != 0;
-    for (size_t i = 0; ok && i < n; i++) ok = (*all[i] = next_free(s, "127.0.0.1")) != 0;
+    bool ok = s->port != 0 && (s->manage_port = next_free(s, "127.0.0.1")) != 0;
+    for (int i = 0; ok && s->cluster && i < s->n_instances; i++)
+        ok = (s->at[i].mgmt = next_free(s, "127.0.0.1")) != 0 &&
+             (s->at[i].kv = next_free(s, "127.0.0.1")) != 0 &&
+             (s->at[i].port = next_free(s, "127.0.0.1")) != 0;
     if (!ok) ctl_fail(s->c, 1, "no free ports from %d on", s->port != 0 ? s->port : PORT_FIRST);
     return ok;
 }
@@ -189,19 +194,17 @@ static bool choose_cores(struct serve *s) {
     const int n = cores_allowed(&cpus);
     long threads = n;
     if (!ctl_number(s->c, "--threads", 1, 1024, &threads)) return false;
-    if (!s->split) {
-        s->children[0].cpus = cpus;
-        s->children[0].threads = (int)threads;
-        return true;
+    const int total = CPU_COUNT(&cpus), of = s->n_instances;
+    s->children[0].cpus = cpus;
+    for (int i = 0, first = 0; i < of; i++) {
+        struct child *k = &s->children[s->n - of + i];
+        const int own = total / of + (i < total % of),
+                  share = (int)threads / of + (i < threads % of);
+        k->threads = share > 0 ? share : 1;
+        k->cpus = cpus;
+        if (total >= of) take_cores(&k->cpus, &cpus, first, own);
+        first += own;
     }
-    const int total = CPU_COUNT(&cpus), half = (total + 1) / 2;
-    struct child *p = &s->children[1], *d = &s->children[2];
-    s->children[0].cpus = p->cpus = d->cpus = cpus;
-    p->threads = threads > 1 ? (int)(threads + 1) / 2 : 1;
-    d->threads = threads > 1 ? (int)threads / 2 : 1;
-    if (total < 2) return true;
-    take_cores(&p->cpus, &cpus, 0, half);
-    take_cores(&d->cpus, &cpus, half, total - half);
     return true;
 }
 
@@ -231,11 +234,11 @@ static void say_open(struct serve *s, struct child *k) {
 static bool say_instance(struct serve *s, struct child *k, int port, int mgmt, int kv) {
     long context = CONTEXT_DEFAULT;
     if (!ctl_number(s->c, "--context", 16, 4194304, &context)) return false;
-    say(k, "--infer-mode=%s", s->split ? "dmi" : "standard");
+    say(k, "--infer-mode=%s", s->cluster ? "dmi" : "standard");
     say(k, "--no-https-enabled");
     say(k, "--model-name=%s", s->name);
     say(k, "--model-weight-path=%s", s->model);
-    say(k, "--ip-address=%s", s->split ? "127.0.0.1" : s->host);
+    say(k, "--ip-address=%s", s->cluster ? "127.0.0.1" : s->host);
     say(k, "--management-ip-address=127.0.0.1");
     say(k, "--port=%d", port);
     say(k, "--management-port=%d", mgmt);
@@ -248,7 +251,7 @@ static bool say_instance(struct serve *s, struct child *k, int port, int mgmt, i
     say(k, "--max-batch-size=32");
     say(k, "--max-prefill-batch-size=8");
     say(k, "--stop-drain-timeout-seconds=%d", DRAIN_S);
-    if (s->split) {
+    if (s->cluster) {
         say(k, "--instance-name=%s", k->name);
         say(k, "--no-inter-comm-tls-enabled");
         say(k, "--inter-comm-port=%d", kv);
@@ -266,30 +269,53 @@ static void say_coordinator(struct serve *s, struct child *k) {
     say(k, "--external-port=%d", s->manage_port);
     say(k, "--status-port=%d", s->manage_port);
     say(k, "--stop-drain-timeout-s=%d", DRAIN_S);
+    if (!s->split) say(k, "--deploy-mode=single_node");
     say_open(s, k);
 }
 
+/* A name for the log, the status and the metrics: "prefill", or with several "prefill-2". */
+static void name_child(struct child *k, const char *word, int i, int n) {
+    if (n > 1)
+        snprintf(k->name, sizeof(k->name), "%s-%d", word, i + 1);
+    else
+        snprintf(k->name, sizeof(k->name), "%s", word);
+}
+
+static void name_children(struct serve *s) {
+    const int n_p = s->split ? (s->n_instances + 1) / 2 : s->n_instances;
+    struct child *k = s->children;
+    if (s->cluster) {
+        k->program = "coordinator";
+        name_child(k++, "coordinator", 0, 1);
+    }
+    for (int i = 0; i < s->n_instances; i++, k++) {
+        k->program = i < n_p ? "prefill" : "decode";
+        if (i < n_p)
+            name_child(k, s->split ? "prefill" : "instance", i, n_p);
+        else
+            name_child(k, "decode", i - n_p, s->n_instances - n_p);
+    }
+}
+
 static bool describe(struct serve *s) {
-    int kv[2] = {0}, other[2] = {0};
-    if (!choose_ports(s, kv, other)) return false;
+    if (!choose_ports(s)) return false;
     snprintf(s->base, sizeof(s->base), "http://%s:%d",
              strcmp(s->host, "0.0.0.0") == 0 ? "127.0.0.1" : s->host, s->port);
     snprintf(s->manage, sizeof(s->manage), "http://127.0.0.1:%d", s->manage_port);
-    s->n = s->split ? 3 : 1;
+    s->n = s->n_instances + (s->cluster ? 1 : 0);
+    name_children(s);
     for (int i = 0; i < s->n; i++) {
-        static const char *const names[] = {"coordinator", "prefill", "decode"};
         struct child *k = &s->children[i];
         char path[4096];
-        k->program = s->split ? names[i] : "prefill";
-        k->name = s->split ? names[i] : "instance";
         if (!ctl_program(s->c, k->program, path)) return false;
         say(k, "%s", path);
     }
     if (!choose_cores(s)) return false;
-    if (!s->split) return say_instance(s, &s->children[0], s->port, s->manage_port, 0);
+    if (!s->cluster) return say_instance(s, &s->children[0], s->port, s->manage_port, 0);
     say_coordinator(s, &s->children[0]);
-    for (int i = 0; i < 2; i++)
-        if (!say_instance(s, &s->children[1 + i], other[i], s->mgmt[i], kv[i])) return false;
+    for (int i = 0; i < s->n_instances; i++)
+        if (!say_instance(s, &s->children[1 + i], s->at[i].port, s->at[i].mgmt, s->at[i].kv))
+            return false;
     return true;
 }
 
@@ -339,7 +365,7 @@ static bool write_facts(struct serve *s) {
     FILE *f = fopen(path, "we");
     if (f == NULL) return false;
     fprintf(f, "{\"pid\":%d,\"url\":\"%s\",\"model\":\"%s\",\"manage\":\"%s\",\"logs\":[",
-            (int)getpid(), s->base, s->name, s->split ? s->manage : "");
+            (int)getpid(), s->base, s->name, s->cluster ? s->manage : "");
     for (int i = 0; i < s->n; i++) fprintf(f, "%s\"%s\"", i > 0 ? "," : "", s->children[i].name);
     fputs("]}\n", f);
     return fclose(f) == 0;
@@ -440,18 +466,30 @@ static void show_progress(struct serve *s, const struct ctl_answer *a) {
     json_put(root);
 }
 
+/* A cluster is ready with its first pair, or its first instance; it is served when all are. */
+static bool has_all(const struct serve *s, const struct ctl_answer *a) {
+    struct json_value *root = NULL;
+    bool all = !s->cluster;
+    if (s->cluster && json_read(&root, a->body, a->len, NULL, NULL) == ERR_OK) {
+        const long long p = ctl_num(root, "prefill"), d = ctl_num(root, "decode");
+        all = (s->split ? p + d : p) >= s->n_instances;
+    }
+    json_put(root);
+    return all;
+}
+
 static bool is_ready(struct serve *s) {
     struct ctl_answer a;
     char at[96];
     bool ready = false;
-    const char *path = s->split ? "/v1/readiness" : "/v2/health/ready";
-    if (ctl_ask_at(s->c, s->split ? s->manage : s->base, "GET", path, NULL, true, &a)) {
-        ready = a.status == 200;
-        if (!s->split && !ready) show_progress(s, &a);
+    const char *path = s->cluster ? "/v1/readiness" : "/v2/health/ready";
+    if (ctl_ask_at(s->c, s->cluster ? s->manage : s->base, "GET", path, NULL, true, &a)) {
+        ready = a.status == 200 && has_all(s, &a);
+        if (!s->cluster && !ready) show_progress(s, &a);
     }
     ctl_answer_free(&a);
-    snprintf(at, sizeof(at), "http://127.0.0.1:%d", s->split ? s->mgmt[0] : s->manage_port);
-    if (!ready && s->split && ctl_ask_at(s->c, at, "GET", "/v2/health/ready", NULL, true, &a)) {
+    snprintf(at, sizeof(at), "http://127.0.0.1:%d", s->cluster ? s->at[0].mgmt : s->manage_port);
+    if (!ready && s->cluster && ctl_ask_at(s->c, at, "GET", "/v2/health/ready", NULL, true, &a)) {
         show_progress(s, &a);
         ctl_answer_free(&a);
     }
@@ -469,14 +507,20 @@ static void show_ready(const struct serve *s) {
     const struct child *k = s->children;
     if (s->c->json) {
         printf("{\"url\":\"%s\",\"model\":\"%s\",\"manage\":\"%s\",\"logs\":\"%s\"}\n", s->base,
-               s->name, s->split ? s->manage : "", s->dir);
+               s->name, s->cluster ? s->manage : "", s->dir);
         fflush(stdout);
         return;
     }
     if (ctl_moves()) printf("\r\033[K");
+    int threads[2] = {0};
+    for (int i = s->n - s->n_instances; i < s->n; i++)
+        threads[strcmp(k[i].program, "decode") == 0] += k[i].threads;
     if (s->split)
         printf("%s is served at %s/v1: prefill on %d and decode on %d threads\n\n", s->name,
-               s->base, k[1].threads, k[2].threads);
+               s->base, threads[0], threads[1]);
+    else if (s->cluster)
+        printf("%s is served at %s/v1 by %d instances on %d threads\n\n", s->name, s->base,
+               s->n_instances, threads[0]);
     else
         printf("%s is served at %s/v1 by one instance on %d threads\n\n", s->name, s->base,
                k[0].threads);
@@ -494,9 +538,9 @@ static void show_ready(const struct serve *s) {
             "has both)\n",
             s->host);
     if (!s->embeds) printf("to chat in a browser: %s/chat/\n", s->base);
-    if (s->split) printf("the cluster in a browser: %s/console/\n", s->manage);
+    if (s->cluster) printf("the cluster in a browser: %s/console/\n", s->manage);
     printf("every path: %s/docs; logs: %s logs -f%s; Ctrl-C ends it\n", s->base, s->c->name,
-           s->split ? "; the cluster: baton status" : "");
+           s->cluster ? "; the cluster: baton status" : "");
     fflush(stdout);
 }
 
@@ -548,7 +592,11 @@ int ctl_cmd_serve(struct ctl *c) {
     struct serve s = {
         .c = c, .host = ctl_option(c, "--host"), .split = ctl_option(c, "--split") != NULL};
     struct in_addr addr;
+    long n = s.split ? 2 : 1;
     int status = 2;
+    if (!ctl_number(c, "--instances", n, SERVED_MAX, &n)) return 2;
+    s.n_instances = (int)n;
+    s.cluster = n > 1;
     if (s.host == NULL) s.host = "127.0.0.1";
     if (inet_pton(AF_INET, s.host, &addr) != 1)
         return ctl_fail(c, 2, "--host must be an IPv4 address, got \"%s\"", s.host);

@@ -80,8 +80,9 @@ static void check_answers(struct doctor *d, struct doc_node *n) {
     if (!n->asked || (n->answers && n->live != NULL)) return;
     if (!n->answers)
         doc_say(d, DOC_ERROR, n,
-                "start it, or correct its address; when it runs, look at firewalls on the way, and "
-                "at the certificates that it is asked with",
+                "start it (its unit, `baton-coordinator -c FILE`, `baton serve MODEL --split`), or "
+                "correct its address; when it runs, look at firewalls on the way, and at the "
+                "certificates that it is asked with",
                 "its management plane %s does not answer: %s", n->base, n->why);
     else if (n->http_status == 503)
         doc_say(d, DOC_WARNING, n, "wait until it is up, then ask again",

@@ -115,6 +115,9 @@ static const struct cli_option advise[] = {
 static const struct cli_option serve[] = {
     {"--split", NULL, NULL,
      "a coordinator, a prefill and a decode instance instead of one instance"},
+    {"--instances", NULL, "N",
+     "so many instances behind a coordinator, 1 to 16, each on its part of the cores (default: 1); "
+     "with --split half of them prefill, half decode (default: 2)"},
     {"--host", NULL, "ADDRESS", "address for clients (default: 127.0.0.1; others are without TLS)"},
     {"--port", NULL, "PORT", "port for clients (default: 1025, or the next that is free)"},
     {"--name", NULL, "NAME",
@@ -277,6 +280,10 @@ static int take_option(struct ctl *c, int argc, char **argv, int *i) {
     return 0;
 }
 
+static bool is_help(const char *word) {
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
 static int take_words(struct ctl *c, int argc, char **argv) {
     int i = 0, rc = 0;
     while (rc == 0 && i < argc) {
@@ -292,7 +299,7 @@ static int take_words(struct ctl *c, int argc, char **argv) {
         } else if (c->command == NULL) {
             if ((c->command = ctl_find(argv[i])) == NULL) return unknown_command(c, argv[i]);
             i++;
-            if (c->command->kind & CTL_RAW) {
+            if ((c->command->kind & CTL_RAW) && !(i < argc && is_help(argv[i]))) {
                 c->argc = argc - i;
                 c->argv = argv + i;
                 return 0;
