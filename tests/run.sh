@@ -97,7 +97,8 @@ EOF
         ;;
     oracle)
         [ -z "$beside" ] || continue
-        pytests oracle "$jobs" tests/oracle
+        # shellcheck disable=SC2086
+        pytests oracle "$jobs" ${ORACLES:-tests/oracle} # tests/arm/run.sh has some of them
         ;;
     random) pytests random "$jobs" tests/cluster/test_random_requests.py tests/oracle/test_chat_template.py ;;
     arm) pytests arm 1 tests/arm ;; # of what tests/arm/run.sh made
