@@ -46,7 +46,7 @@ enum {
     K_SLICE = 8,    /* blocks of bf16: two panels of it stay in the first-level cache */
     AMX_PANELS = 8, /* of a work item; with so many pairs of rows, 256 KiB of sums */
     SUM_PAIRS = 16,
-    T_AHEAD_BYTES = 4096, /* weights are fetched ahead into the second-level cache */
+    T_AHEAD_BYTES = 3072, /* weights are fetched ahead into the second-level cache */
 };
 
 /* gcc's intrinsics do not say that they read memory: whatever lies there must have been written. */

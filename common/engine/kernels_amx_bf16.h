@@ -259,35 +259,40 @@ static void rows_many(const struct product *p, int n_pairs) {
     }
 }
 
-/* ---- up to two tiles of rows, over all of k in one: a tile by four panels, or two by two */
+/* ---- up to two tiles of rows, over all of k in one, by two panels: with four, or with all fetches
+ * of a block at once, memory is read slower */
+enum { FEW_WIDE = 2 };
 
-/* One block of k: a tile of rows by up to four panels. */
-LN void step_one(const uint8_t *x, const uint8_t *w, size_t w_stride, int panels) {
-    T_LOAD(4, x, T_LINE);
-    T_LOAD(6, w, T_LINE);
-    _tile_dpbf16ps(0, 4, 6);
-    if (panels < 2) return;
-    T_LOAD(7, w + w_stride, T_LINE);
-    _tile_dpbf16ps(1, 4, 7);
-    if (panels < 3) return;
-    T_LOAD(6, w + 2 * w_stride, T_LINE);
-    _tile_dpbf16ps(2, 4, 6);
-    if (panels < 4) return;
-    T_LOAD(7, w + 3 * w_stride, T_LINE);
-    _tile_dpbf16ps(3, 4, 7);
+/* How far ahead the weights of a block are fetched, bytes: into the second-level cache, and the
+ * next block's into the first. 0: they are not. */
+struct few_ahead {
+    size_t far, near;
+};
+
+/* The tile that is loaded from w next, and what is fetched beside it. */
+LN void fetch_tile(const uint8_t *w, struct few_ahead ahead) {
+    if (ahead.far == 0) return;
+#pragma GCC unroll 16
+    for (int line = 0; line < T_BYTES; line += T_LINE) {
+        __builtin_prefetch(w + ahead.far + line, 0, 2);
+        __builtin_prefetch(w + ahead.near + line);
+    }
 }
 
-/* Two tiles of rows by up to two panels. */
-LN void step_two(const uint8_t *x, const uint8_t *w, size_t w_stride, int panels) {
-    T_LOAD(6, w, T_LINE);
+/* One block of k: a tile of rows, or two, by up to two panels. */
+LN void step_few(const uint8_t *x, const uint8_t *w, size_t w_stride, int panels, bool two,
+                 struct few_ahead ahead) {
     T_LOAD(4, x, T_LINE);
+    if (two) T_LOAD(5, x + T_BYTES, T_LINE);
+    fetch_tile(w, ahead);
+    T_LOAD(6, w, T_LINE);
     _tile_dpbf16ps(0, 4, 6);
-    T_LOAD(5, x + T_BYTES, T_LINE);
-    _tile_dpbf16ps(2, 5, 6);
+    if (two) _tile_dpbf16ps(2, 5, 6);
     if (panels < 2) return;
+    fetch_tile(w + w_stride, ahead);
     T_LOAD(7, w + w_stride, T_LINE);
     _tile_dpbf16ps(1, 4, 7);
-    _tile_dpbf16ps(3, 5, 7);
+    if (two) _tile_dpbf16ps(3, 5, 7);
 }
 
 /* An accumulator is its part of y; where that ends inside a panel, a copy of it goes through
@@ -308,46 +313,36 @@ static void acc_end(const struct product *p, int t, int row, int rows, int panel
 static void block_few(const struct product *p, int row, int rows, int rows_more, int panel,
                       int panels) {
     const int whole = whole_blocks(p->k);
+    const bool two = rows_more > 0;
     const uint8_t *x = p->x + (size_t)(row / T_PAIR_ROWS) * pair_bytes(p->k);
     const uint8_t *w = p->panels + (size_t)panel * p->panel_stride;
     for (int t = 0; t < 4; t++) acc_zero(t);
     /* behind the last bytes of these panels come the first of the next ones */
-    const size_t far = (size_t)(panels - 1) * p->panel_stride;
+    const size_t behind = (size_t)(panels - 1) * p->panel_stride;
     for (int b = 0; b < whole; b++, x += 2 * T_BYTES, w += T_BYTES) {
-        const size_t ahead = T_AHEAD_BYTES + ((whole - b) * T_BYTES > T_AHEAD_BYTES ? 0 : far);
-        for (int i = 0; i < panels; i++) {
-            const uint8_t *at = w + (size_t)i * p->panel_stride;
-            for (int line = 0; line < T_BYTES; line += T_LINE) {
-                __builtin_prefetch(at + ahead + line, 0, 2);
-                __builtin_prefetch(at + T_BYTES + line);
-            }
-        }
-        if (rows_more > 0)
-            step_two(x, w, p->panel_stride, panels);
-        else
-            step_one(x, w, p->panel_stride, panels);
+        const int left = (whole - b) * T_BYTES;
+        const struct few_ahead ahead = {.far = T_AHEAD_BYTES + (left > T_AHEAD_BYTES ? 0 : behind),
+                                        .near = T_BYTES + (left > T_BYTES ? 0 : behind)};
+        step_few(x, w, p->panel_stride, panels, two, ahead);
     }
     if (whole < (int)k_groups(p->k)) {
         uint8_t last[4][T_BYTES] __attribute__((aligned(64)));
         last_block(last, p, panel, panels);
-        if (rows_more > 0)
-            step_two(x, last[0], T_BYTES, panels);
-        else
-            step_one(x, last[0], T_BYTES, panels);
+        step_few(x, last[0], T_BYTES, panels, two, (struct few_ahead){0});
     }
     for (int i = 0; i < panels; i++) {
         acc_end(p, i, row, rows, panel + i);
-        if (rows_more > 0) acc_end(p, 2 + i, row + T_ROWS, rows_more, panel + i);
+        if (two) acc_end(p, 2 + i, row + T_ROWS, rows_more, panel + i);
     }
 }
 
 static void rows_few(const struct product *p, int row) {
     const int n_panels = (p->n_cols + PANEL_ROWS - 1) / PANEL_ROWS, n = p->n_rows - row,
-              rows = n < T_ROWS ? n : T_ROWS, rows_more = n - rows, wide = rows_more > 0 ? 2 : 4;
+              rows = n < T_ROWS ? n : T_ROWS, rows_more = n - rows;
     configure_bf16(rows, rows_more > 0 ? rows_more : rows);
-    for (int panel = 0; panel < n_panels; panel += wide)
+    for (int panel = 0; panel < n_panels; panel += FEW_WIDE)
         block_few(p, row, rows, rows_more, panel,
-                  n_panels - panel < wide ? n_panels - panel : wide);
+                  n_panels - panel < FEW_WIDE ? n_panels - panel : FEW_WIDE);
 }
 
 static void gemm_bf16(const struct product *p) {

@@ -12,11 +12,14 @@
  * too; where sums are many per byte, twelve of them. */
 #define FEW_PANELS(rows, w)                                                                        \
     ((rows) == 1 ? row_streams() : (w) == DTYPE_INT8 && (rows) >= 4 && (rows) <= 6 ? 2 : 1)
+static inline bool is_xeon(void) {
+    return __builtin_cpu_is("intel");
+}
 static inline int row_streams(void) {
-    return __builtin_cpu_is("intel") ? 4 : 1;
+    return is_xeon() ? 4 : 1;
 }
 static inline size_t row_ahead_bytes(void) {
-    return __builtin_cpu_is("intel") ? 2048 : ROW_AHEAD_BYTES;
+    return is_xeon() ? 2048 : ROW_AHEAD_BYTES;
 }
 #include "common/engine/kernels_zmm.h"
 
@@ -139,6 +142,40 @@ INLINE void tile_pairs(float *y, size_t y_stride, int n_cols, const struct pairs
     }
 }
 
+/* ---- a row alone on a Xeon: two panels, the second half a page behind the first. Panels lie whole
+ * pages apart, and streams that come to the end of their pages together are read slower. */
+enum { ROW_SKEW = 2048 / (4 * PANEL_ROWS) };
+
+/* Pair i of the row by a panel; behind this panel comes, for its stream, the next but one. */
+INLINE lanes row_pair(lanes acc, const struct pairs_from *from, const uint8_t *panel, int i) {
+    const uint8_t *w = panel + (size_t)i * 4 * PANEL_ROWS;
+    const size_t left = (size_t)(from->n_pairs - i) * 4 * PANEL_ROWS;
+    __builtin_prefetch(w + Q_FAR_BYTES + (left > Q_FAR_BYTES ? 0 : from->panel_stride), 0, 2);
+    __builtin_prefetch(w + Q_NEAR_BYTES + (left > Q_NEAR_BYTES ? 0 : from->panel_stride));
+    return _mm512_dpbf16_ps(acc, (__m512bh)_mm512_loadu_si512(w), x_pair(from->x + 4 * i));
+}
+
+INLINE void row_put(float *y, lanes acc, int n) {
+    if (n >= PANEL_ROWS)
+        ln_store(y, acc);
+    else
+        ln_store_n(y, acc, n);
+}
+
+static void row_two_panels(float *y, int n_cols, const struct pairs_from *from) {
+    const uint8_t *one = from->panel, *two = one + from->panel_stride;
+    const int n = from->n_pairs, skew = n < ROW_SKEW ? n : ROW_SKEW;
+    lanes a = ln_set1(0), b = ln_set1(0);
+    for (int i = 0; i < skew; i++) a = row_pair(a, from, one, i);
+    for (int i = skew; i < n; i++) {
+        a = row_pair(a, from, one, i);
+        b = row_pair(b, from, two, i - skew);
+    }
+    for (int i = n - skew; i < n; i++) b = row_pair(b, from, two, i);
+    ln_store(y, a);
+    row_put(y + PANEL_ROWS, b, n_cols - PANEL_ROWS);
+}
+
 #define PAIRS_CASE(A, B)                                                                           \
     case (A) + (B):                                                                                \
         if (panels == 2)                                                                           \
@@ -170,7 +207,8 @@ static void tile_pairs_few(float *y, size_t y_stride, int n_cols, const struct p
 static void gemm_pairs(float *y, size_t y_stride, const uint8_t *xp, const uint8_t *panels,
                        int n_rows, int k, int n_cols) {
     const size_t stride = panel_bytes(k, DTYPE_BF16), x_row_bytes = 2 * tile_even(k);
-    const int n_panels = (n_cols + PANEL_ROWS - 1) / PANEL_ROWS, few = n_rows == 1 ? ROW_PANELS : 2,
+    const int n_panels = (n_cols + PANEL_ROWS - 1) / PANEL_ROWS,
+              few = n_rows == 1 && !is_xeon() ? ROW_PANELS : 2,
               wide = n_rows <= 2 * PAIR_ROWS_MAX ? 2 : n_panels;
     for (int first = 0; first < n_panels; first += wide) {
         const int end = n_panels - first < wide ? n_panels : first + wide;
@@ -187,7 +225,9 @@ static void gemm_pairs(float *y, size_t y_stride, const uint8_t *xp, const uint8
                 float *to = y + (size_t)m * y_stride + (size_t)p * PANEL_ROWS;
                 const int cols = n_cols - p * PANEL_ROWS;
                 n = end - p < few ? 1 : few;
-                if (m > 0 && rows == PAIR_ROWS_MAX && n == 2)
+                if (rows == 1 && n == 2 && n_rows == 1)
+                    row_two_panels(to, cols, &from);
+                else if (m > 0 && rows == PAIR_ROWS_MAX && n == 2)
                     tile_pairs(to, y_stride, cols, &from, TILE_ROWS, TILE_ROWS, 2, 0);
                 else
                     tile_pairs_few(to, y_stride, cols, &from, rows, n);

@@ -150,12 +150,14 @@ typedef uint64_t wide __attribute__((vector_size(16), may_alias));
 
 /* How many streams a processor reads fastest, how far apart, and whether it must be told ahead,
  * differs: the best of these is the ceiling. far: ahead into the second-level cache, which a core
- * asks for more lines at a time than for the first. */
+ * asks for more lines at a time than for the first; then streams that do not come to the end of
+ * their pages together are the faster ones. */
 static const struct read_pattern {
     int streams, apart_bytes, ahead_bytes, far_bytes;
-} patterns[] = {{1, 0, 1024, 0},           {1, 0, 4096, 0},       {1, 0, 8192, 0},
-                {4, PART_BYTES / 4, 0, 0}, {4, 1 << 15, 2048, 0}, {4, 1 << 15, 512, 4096}};
-enum { PATTERNS = sizeof(patterns) / sizeof(patterns[0]) };
+} patterns[MACHINE_READ_PATTERNS] = {{1, 0, 1024, 0},          {1, 0, 4096, 0},
+                                     {1, 0, 8192, 0},          {4, PART_BYTES / 4, 0, 0},
+                                     {4, 1 << 15, 2048, 0},    {4, 1 << 15, 512, 4096},
+                                     {4, 34 << 10, 384, 3072}, {2, 34 << 10, 384, 3072}};
 
 struct probe {
     const uint8_t *data;
@@ -183,12 +185,16 @@ static void probe_item(void *arg, int item, int thread) {
                 for (size_t j = 0; j < 4; j++) a[j] += read_line(d + i + 64 * j, &pattern, 0);
             continue;
         }
-        const size_t apart = (size_t)pattern.apart_bytes, far = (size_t)pattern.far_bytes;
-        for (const uint8_t *at = d; at < d + PART_BYTES; at += 4 * apart) {
+        const size_t streams = (size_t)pattern.streams, far = (size_t)pattern.far_bytes;
+        size_t apart = (size_t)pattern.apart_bytes;
+        for (const uint8_t *at = d; at < d + PART_BYTES; at += streams * apart) {
+            const size_t left = (size_t)(d + PART_BYTES - at);
+            if (left < streams * apart) apart = left / streams;
             for (size_t i = 0; i < apart; i += 64) {
-                /* behind the end of the four come the next four */
-                const size_t ahead = far > 0 && i + far >= apart ? far + 3 * apart : far;
-                for (size_t j = 0; j < 4; j++)
+                /* behind the end of these come the next ones */
+                const size_t ahead =
+                    far > 0 && i + far >= apart ? far + (streams - 1) * apart : far;
+                for (size_t j = 0; j < streams; j++)
                     a[j] += read_line(at + j * apart + i, &pattern, ahead);
             }
         }
@@ -214,12 +220,12 @@ double machine_read_rate(struct pool *pool, const uint8_t *data, size_t data_byt
     struct probe p = {.data = data, .data_parts = data_bytes / PART_BYTES};
     double best = 0;
     int chosen = 0;
-    for (int i = 0; i < PATTERNS + times; i++) {
-        p.pattern = patterns[i < PATTERNS ? i : chosen];
+    for (int i = 0; i < MACHINE_READ_PATTERNS + times; i++) {
+        p.pattern = patterns[i < MACHINE_READ_PATTERNS ? i : chosen];
         double rate = sweep(pool, &p, bytes, now != NULL ? now : wall_s);
         if (rate <= best) continue;
         best = rate;
-        if (i < PATTERNS) chosen = i;
+        if (i < MACHINE_READ_PATTERNS) chosen = i;
     }
     return best;
 }

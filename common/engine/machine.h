@@ -33,6 +33,8 @@ double machine_peak_rate(struct pool *pool, enum machine_peak p, double seconds,
                          machine_clock *now);
 
 enum { MACHINE_DATA_BYTES = 512 << 20 }; /* more than caches hold */
+/* Ways of reading that machine_read_rate() tries. */
+enum { MACHINE_READ_PATTERNS = 8 };
 /* Bytes a second, the best of `times` sweeps over `bytes`, which go round data[0..data_bytes),
  * whole megabytes that were written: as many as what is compared reads, so that what disturbs the
  * one for a moment disturbs the other as much. */

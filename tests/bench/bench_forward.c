@@ -34,7 +34,10 @@ enum {
     SCALING = 512,
     ROUNDS_MIN = 3,
     ROUNDS_MAX = 15,
-    DECODE_STEPS = 4,
+    /* the best of so many steps beside the best of as many sweeps: a probe tries each of its
+       patterns once, then the best of them SWEEPS times */
+    SWEEPS = 4,
+    DECODE_STEPS = MACHINE_READ_PATTERNS + SWEEPS,
 };
 
 struct conf {
@@ -285,9 +288,9 @@ static void bench_decode(struct bench *b) {
         double one = 0, read = 0;
         progress(b, "decode, round", r + 1);
         for (int i = 0; i < 4; i++) {
-            double before = bench_read_rate(b->pool, b->data, weights, DECODE_STEPS),
+            double before = bench_read_rate(b->pool, b->data, weights, SWEEPS),
                    t = decode(b, batches[i], CONTEXT_SHORT),
-                   after = bench_read_rate(b->pool, b->data, weights, DECODE_STEPS);
+                   after = bench_read_rate(b->pool, b->data, weights, SWEEPS);
             if (i == 0) one = t;
             read = before > after ? before : after;
             rate[i][r] = batches[i] / t;
