@@ -252,7 +252,7 @@ static const struct conf_key keys[] = {
         "role; static labels are kept"),
     INT(role_window_s, P "role_window_s", 1, 3600, "5",
         "seconds of load that roles follow: what came earlier fades"),
-    INT(role_cool_s, P "role_cool_s", 1, 604800, "5",
+    INT(role_cool_s, P "role_cool_s", 1, 604800, "2",
         "seconds after a switch in which the load switches nobody of its group back"),
     BOOL(unsplit, P "unsplit", "false",
          "whether groups that follow their load may do without a split, each request on one "

@@ -38,7 +38,7 @@ static const struct cli_option rows[] = {
     {"--switch", NULL, "S",
      "seconds in which an instance that changes its role takes nothing new; default 0.2"},
     {"--window", NULL, "S", "the planner looks back about S seconds; default 5"},
-    {"--cool", NULL, "S", "after a switch a group rests for S seconds; default 5"},
+    {"--cool", NULL, "S", "after a switch a group is not switched back for S seconds; default 2"},
     {"--ttft-goal", NULL, "MS", "goal for the first token; default 1000"},
     {"--gap-goal", NULL, "MS", "goal for the mean time per further token; default 50"},
     {"--trace", NULL, "FILE", "Azure's CSV or Mooncake's JSONL, also compressed by gzip"},
@@ -313,7 +313,7 @@ int main(int argc, char **argv) {
                        .n_groups = 1,
                        .time_scale = 1,
                        .length_scale = 1},
-        .sim = {.p_rate = 1, .d_rate = 1, .switch_s = 0.2, .window_s = 5, .cool_s = 5}};
+        .sim = {.p_rate = 1, .d_rate = 1, .switch_s = 0.2, .window_s = 5, .cool_s = 2}};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return help();
         if (strcmp(argv[i], "--version") == 0) {

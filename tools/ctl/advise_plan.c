@@ -10,7 +10,7 @@ static const double BORNE = 0.95; /* of the requests are within the targets */
 static const double TIE = 0.01;   /* plans that differ by less are alike, */
 static const double MORE =
     1.1; /* and then the simpler one is it, unless another bears so much more */
-static const double SWITCH_S = 0.2, WINDOW_S = 5, COOL_S = 5; /* as simulate has them */
+static const double SWITCH_S = 0.2, WINDOW_S = 5, COOL_S = 2; /* as simulate has them */
 
 const char *advise_plan_name(const struct advised_plan *p, char text[48]) {
     if (p->mode == SIM_FIXED)

@@ -39,7 +39,7 @@ static struct sim_conf conf(enum sim_mode mode, unsigned instances) {
                          .token_s = 0.05,
                          .switch_s = 0.2,
                          .window_s = 5,
-                         .cool_s = 5};
+                         .cool_s = 2};
     assert_int_equal(sim_abilities_parse(&c.perf, &c.times, ABILITIES, strlen(ABILITIES), &eb),
                      ERR_OK);
     return c;
