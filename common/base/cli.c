@@ -123,3 +123,38 @@ void cli_man_options(struct buf *out, const struct cli_option *rows) {
         cli_man_row(out, left, rows->help);
     }
 }
+
+static bool take_value(const struct cli_value *o, int argc, char **argv, int *i) {
+    if (*o->to != NULL)
+        fprintf(stderr, "%s is given twice\n", o->flag);
+    else if (*i + 1 == argc)
+        fprintf(stderr, "%s needs a value\n", o->flag);
+    else
+        *o->to = argv[++*i];
+    return *o->to == argv[*i];
+}
+
+bool cli_read_values(const struct cli_value *rows, size_t n, const char **word, const char *what,
+                     int argc, char **argv) {
+    for (int i = 0; i < argc; i++) {
+        size_t k = 0;
+        while (k < n && strcmp(argv[i], rows[k].flag) != 0) k++;
+        if (k < n) {
+            if (!take_value(&rows[k], argc, argv, &i)) return false;
+        } else if (argv[i][0] == '-') {
+            struct cli_near near;
+            cli_near_start(&near, argv[i]);
+            for (k = 0; k < n; k++) cli_near_show(&near, rows[k].flag);
+            fprintf(stderr, "unknown option %s", argv[i]);
+            cli_near_print(stderr, &near);
+            fputc('\n', stderr);
+            return false;
+        } else if (*word != NULL) {
+            fprintf(stderr, "one %s is wanted, got %s as well\n", what, argv[i]);
+            return false;
+        } else {
+            *word = argv[i];
+        }
+    }
+    return true;
+}

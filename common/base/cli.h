@@ -21,6 +21,16 @@ enum { CLI_HELP_COLUMN = 34, CLI_WIDTH = 100 };
  * none does. */
 const struct cli_option *cli_find(const struct cli_option *rows, const char *word);
 
+/* Options that all have a value, beside one word without a flag. */
+struct cli_value {
+    const char *flag;
+    const char **to; /* NULL until it is given */
+};
+/* Reads argv into them and *word, which is `what` in messages. False: what is wrong was said on
+ * stderr; *word may be NULL all the same. */
+bool cli_read_values(const struct cli_value *rows, size_t n, const char **word, const char *what,
+                     int argc, char **argv);
+
 /* The name nearest to a mistyped one, found by showing it every name there is. */
 struct cli_near {
     const char *word; /* up to a '=' */

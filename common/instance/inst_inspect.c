@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "common/base/cli.h"
 #include "common/base/log.h"
 #include "common/engine/kernels.h"
 #include "common/engine/weights.h"
@@ -24,27 +25,14 @@ static int usage(void) {
 }
 
 static bool read_args(struct args *a, int argc, char **argv) {
-    const struct {
-        const char *flag;
-        const char **to;
-    } options[] = {{"--context", &a->context},
-                   {"--slots", &a->slots},
-                   {"--dtype", &a->dtype},
-                   {"--kv", &a->kv},
-                   {"--kernels", &a->kernels}};
-    for (int i = 0; i < argc; i++) {
-        size_t k = 0;
-        while (k < 5 && strcmp(argv[i], options[k].flag) != 0) k++;
-        if (k < 5) {
-            if (i + 1 == argc || *options[k].to != NULL) return false;
-            *options[k].to = argv[++i];
-        } else if (argv[i][0] == '-' || a->model != NULL) {
-            return false;
-        } else {
-            a->model = argv[i];
-        }
-    }
-    return a->model != NULL;
+    const struct cli_value options[] = {{"--context", &a->context},
+                                        {"--slots", &a->slots},
+                                        {"--dtype", &a->dtype},
+                                        {"--kv", &a->kv},
+                                        {"--kernels", &a->kernels}};
+    return cli_read_values(options, sizeof(options) / sizeof(options[0]), &a->model, "MODEL", argc,
+                           argv) &&
+           a->model != NULL;
 }
 
 /* Absent: what is absent. False: told on stderr. */

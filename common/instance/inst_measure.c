@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "common/base/cli.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/engine/engine.h"
@@ -41,27 +42,13 @@ static int usage(void) {
 }
 
 static bool read_args(struct args *a, int argc, char **argv) {
-    const struct {
-        const char *flag;
-        const char **to;
-    } options[] = {{"--dtype", &a->dtype},     {"--kv", &a->kv},
-                   {"--kernels", &a->kernels}, {"--threads", &a->threads},
-                   {"--tokens", &a->tokens},   {"--context", &a->context},
-                   {"--slots", &a->slots},     {"--seconds", &a->seconds}};
-    const size_t n = sizeof(options) / sizeof(options[0]);
-    for (int i = 0; i < argc; i++) {
-        size_t k = 0;
-        while (k < n && strcmp(argv[i], options[k].flag) != 0) k++;
-        if (k < n) {
-            if (i + 1 == argc || *options[k].to != NULL) return false;
-            *options[k].to = argv[++i];
-        } else if (argv[i][0] == '-' || a->model != NULL) {
-            return false;
-        } else {
-            a->model = argv[i];
-        }
-    }
-    return a->model != NULL;
+    const struct cli_value options[] = {{"--dtype", &a->dtype},     {"--kv", &a->kv},
+                                        {"--kernels", &a->kernels}, {"--threads", &a->threads},
+                                        {"--tokens", &a->tokens},   {"--context", &a->context},
+                                        {"--slots", &a->slots},     {"--seconds", &a->seconds}};
+    return cli_read_values(options, sizeof(options) / sizeof(options[0]), &a->model, "MODEL", argc,
+                           argv) &&
+           a->model != NULL;
 }
 
 static bool read_number(const char *flag, const char *text, int min, int max, int absent,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "common/base/cli.h"
 #include "common/base/log.h"
 #include "common/engine/weights.h"
 
@@ -19,27 +20,13 @@ static int usage(void) {
 }
 
 static bool read_args(struct args *a, int argc, char **argv) {
-    const struct {
-        const char *flag;
-        const char **to;
-    } options[] = {{"--dtype", &a->dtype},
-                   {"--out", &a->out},
-                   {"--kernels", &a->kernels},
-                   {"--threads", &a->threads}};
-    for (int i = 0; i < argc; i++) {
-        bool known = false;
-        for (size_t k = 0; k < sizeof(options) / sizeof(options[0]); k++) {
-            if (strcmp(argv[i], options[k].flag) != 0) continue;
-            if (i + 1 == argc || *options[k].to != NULL) return false;
-            *options[k].to = argv[++i];
-            known = true;
-            break;
-        }
-        if (known) continue;
-        if (argv[i][0] == '-' || a->model != NULL) return false;
-        a->model = argv[i];
-    }
-    return a->model != NULL && a->dtype != NULL && (a->out == NULL || a->out[0] != 0);
+    const struct cli_value options[] = {{"--dtype", &a->dtype},
+                                        {"--out", &a->out},
+                                        {"--kernels", &a->kernels},
+                                        {"--threads", &a->threads}};
+    return cli_read_values(options, sizeof(options) / sizeof(options[0]), &a->model, "MODEL", argc,
+                           argv) &&
+           a->model != NULL && a->dtype != NULL && (a->out == NULL || a->out[0] != 0);
 }
 
 /* 0 to POOL_THREADS_MAX; -1: no such number. */

@@ -146,6 +146,8 @@ def test_json_everywhere(pair):
     assert code == 1 and "nobody" in lines[0]["error"]
     assert said("reload") == (0, [{"result": "ok"}]) and said("reload", name) == (0, [{"result": "ok"}])
     assert len(said("top", "--count", "2")[1]) == 2
+    assert said("version")[1][0]["version"] == ctl("version").stdout.split()[2]
+    assert said("drain", name)[1][0]["error"].endswith('"force": true drains it all the same (here: --force)')
     assert said("role", name, "auto", "--force")[1][0]["error"].startswith("role auto takes no")
     code, lines = said("leave", name, "--force")
     assert code == 1 and "the rank table" in lines[0]["error"]

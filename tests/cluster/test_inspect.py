@@ -94,6 +94,10 @@ def test_what_does_not_fit(made):
     (["--dtype", "int3"], 2, "--dtype must be auto, bf16, f32, int8 or int4, got int3"),
     (["--kv", "int4"], 2, "--kv must be bf16, f32 or int8, got int4"),
     (["--what"], 2, "usage: --inspect MODEL"),
+    (["--contxt", "5"], 2, "unknown option --contxt; did you mean --context?"),
+    (["--slots"], 2, "--slots needs a value"),
+    (["--slots", "1", "--slots", "2"], 2, "--slots is given twice"),
+    (["other"], 2, "one MODEL is wanted, got other as well"),
 ])
 def test_wrong_arguments_are_named(args, status, text):
     p = inspect(FABLE, *args)

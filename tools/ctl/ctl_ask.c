@@ -104,7 +104,8 @@ int ctl_refused(const struct ctl *c, const struct ctl_answer *a) {
     if (json_read(&root, a->body, a->len, NULL, NULL) == ERR_OK &&
         json_get_str(root, "error", &text, &n) != JSON_OK)
         text = a->body;
-    ctl_fail(c, 1, "status %d: %s", a->status, text);
+    const bool force = strstr(text, "\"force\": true") != NULL; /* a member of the request */
+    ctl_fail(c, 1, "status %d: %s%s", a->status, text, force ? " (here: --force)" : "");
     json_put(root);
     return 1;
 }

@@ -49,7 +49,18 @@ int ctl_cmd_help(struct ctl *c) {
 }
 
 int ctl_cmd_version(struct ctl *c) {
-    build_print(stdout, c->name, NULL);
+    if (!c->json) {
+        build_print(stdout, c->name, NULL);
+        return 0;
+    }
+    struct json_value *o = json_new_obj();
+    json_obj_set(o, "name", json_new_str(c->name));
+    json_obj_set(o, "version", json_new_str(BATON_VERSION));
+    json_obj_set(o, "commit", json_new_str(build_commit()));
+    json_obj_set(o, "compiler", json_new_str(build_compiler()));
+    json_obj_set(o, "isa", json_new_str(build_isa()));
+    printf("%s\n", json_to_text(o, 0, NULL));
+    json_put(o);
     return 0;
 }
 

@@ -43,7 +43,7 @@ bool ctl_program(const struct ctl *c, const char *name, char path[4096]) {
 
 /* Models and kernels are the affair of the instance's program, which lies beside this one. */
 static int model_command(struct ctl *c, const char *flag) {
-    char path[4096];
+    char path[4096], model[4096] = "";
     char **argv = calloc((size_t)c->argc + 3, sizeof(*argv));
     if (argv == NULL) return ctl_fail(c, 1, "out of memory");
     if (c->argc < 1) {
@@ -57,6 +57,13 @@ static int model_command(struct ctl *c, const char *flag) {
     argv[0] = path;
     argv[1] = (char *)(uintptr_t)flag;
     for (int i = 0; i < c->argc; i++) argv[i + 2] = c->argv[i];
+    /* A bundled model may go by its name, as with serve. */
+    if (c->argv[0][0] != '-' && strchr(c->argv[0], '/') == NULL && access(c->argv[0], F_OK) != 0 &&
+        !ctl_find_model(c, c->argv[0], model)) {
+        free(argv);
+        return 2;
+    }
+    if (model[0] != '\0') argv[2] = model;
     execv(path, argv);
     free(argv);
     return ctl_fail(c, 1, "%s cannot be run: %s", path, strerror(errno));
