@@ -158,11 +158,36 @@ int cores_order(const char *sys, int *cpus, int n, int *n_nodes) {
     return n_cores;
 }
 
-int cores_keep(const cpu_set_t *may, int *cpus, int n) {
+int cores_allowed(int out[CORES_CPUS_MAX]) {
+    cpu_set_t may;
+    int n = 0;
+    if (sched_getaffinity(0, sizeof(may), &may) != 0) return 0;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &may)) out[n++] = cpu;
+    return n;
+}
+
+int cores_keep(const int *may, int n_may, int *cpus, int n) {
     int kept = 0;
     for (int i = 0; i < n; i++)
-        if (cpus[i] < CPU_SETSIZE && CPU_ISSET(cpus[i], may)) cpus[kept++] = cpus[i];
+        if (holds(may, n_may, cpus[i])) cpus[kept++] = cpus[i];
     return kept;
+}
+
+int cores_others(const char *sys, const int *may, int n_may, const int *cpus, int n, int *out) {
+    struct core_place mine, its;
+    int n_out = 0;
+    bool near = false; /* some are on the node of the first */
+    if (n == 0) return 0;
+    cores_where(sys, cpus[0], &mine);
+    for (int i = 0; i < n_may; i++) {
+        if (holds(cpus, n, may[i])) continue;
+        cores_where(sys, may[i], &its);
+        if (its.node == mine.node && !near) n_out = 0;
+        near = near || its.node == mine.node;
+        if (its.node == mine.node || !near) out[n_out++] = may[i];
+    }
+    return n_out;
 }
 
 /* Every thread there is: a library may have started some before main(). */
@@ -177,27 +202,13 @@ static bool move_all(const cpu_set_t *to) {
     return good;
 }
 
-bool cores_others(const char *sys, const cpu_set_t *may, const int *cpus, int n, cpu_set_t *out) {
-    cpu_set_t near;
-    struct core_place mine, its;
-    CPU_ZERO(&near);
-    CPU_ZERO(out);
-    if (n == 0) return false;
-    cores_where(sys, cpus[0], &mine);
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (!CPU_ISSET(cpu, may) || holds(cpus, n, cpu)) continue;
-        cores_where(sys, cpu, &its);
-        CPU_SET(cpu, out);
-        if (its.node == mine.node) CPU_SET(cpu, &near);
-    }
-    if (CPU_COUNT(&near) > 0) *out = near;
-    return CPU_COUNT(out) > 0;
-}
-
 bool cores_leave(const char *sys, const int *cpus, int n) {
-    cpu_set_t may, others;
-    return sched_getaffinity(0, sizeof(may), &may) == 0 &&
-           cores_others(sys, &may, cpus, n, &others) && move_all(&others);
+    int may[CORES_CPUS_MAX], others[CORES_CPUS_MAX];
+    const int n_may = cores_allowed(may), n_others = cores_others(sys, may, n_may, cpus, n, others);
+    cpu_set_t to;
+    CPU_ZERO(&to);
+    for (int i = 0; i < n_others; i++) CPU_SET(others[i], &to);
+    return n_others > 0 && move_all(&to);
 }
 
 void cores_yield_always(void) {

@@ -9,7 +9,6 @@
 #ifndef BATON_ENGINE_CORES_H
 #define BATON_ENGINE_CORES_H
 
-#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include "proto/err.h"
@@ -35,13 +34,16 @@ void cores_where(const char *sys, int cpu, struct core_place *out);
  * different cores they are; *n_nodes: on how many nodes. */
 int cores_order(const char *sys, int *cpus, int n, int *n_nodes);
 
-/* Leaves those of cpus[0..n) that may be used, in their order; returns how many. A process may not
- * use what is offline, outside its cpuset or its affinity: sched_getaffinity() says all of it. */
-int cores_keep(const cpu_set_t *may, int *cpus, int n);
+/* The cpus this process may use, in order, into out; returns how many, 0: not known. What is
+ * offline, outside its cpuset or its affinity is not among them. */
+int cores_allowed(int out[CORES_CPUS_MAX]);
 
-/* What remains of `may` without cpus[0..n), on the node of the first of them if anything of it
- * does. False: nothing. */
-bool cores_others(const char *sys, const cpu_set_t *may, const int *cpus, int n, cpu_set_t *out);
+/* Leaves those of cpus[0..n) that are among may[0..n_may), in their order; returns how many. */
+int cores_keep(const int *may, int n_may, int *cpus, int n);
+
+/* What remains of may[0..n_may) without cpus[0..n), on the node of the first of them if anything
+ * of it does, into out[n_may]; returns how many. */
+int cores_others(const char *sys, const int *may, int n_may, const int *cpus, int n, int *out);
 
 /* Keeps the threads of this process, and those they start from now on, off cpus[0..n): on the
  * others the caller may use, as cores_others(). False: there are none, nothing changed. */

@@ -182,11 +182,10 @@ static void *thread_main(void *arg) {
 /* Without those that this process may not use, as far as others are left: where none is, the first
  * thread's core is named as one that cannot be used. */
 static int usable_cores(int *cores, int n) {
-    cpu_set_t may;
-    int usable[CONF_CPUS_MAX];
-    if (sched_getaffinity(0, sizeof(may), &may) != 0) return n;
+    int may[CORES_CPUS_MAX], usable[CONF_CPUS_MAX];
+    const int n_may = cores_allowed(may);
     memcpy(usable, cores, (size_t)n * sizeof(*cores));
-    const int kept = cores_keep(&may, usable, n);
+    const int kept = cores_keep(may, n_may, usable, n);
     if (kept == 0 || kept == n) return n;
     log_warn("start",
              "event=cores_left_out asked=%d usable=%d why=\"offline, or outside this process's "
