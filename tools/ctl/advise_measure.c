@@ -118,32 +118,23 @@ static double longer(double ratio) {
     return ratio > 1 ? ratio : 1;
 }
 
-/* Alone; then, where several share a machine, as many at once as fill its cores, by so much longer
- * does the same take then; and, where there are more of them, twice as many, which have turns of
- * half the time, and begin each with caches that are another's. */
+/* Alone; then, where several share a machine, as many at once as fill its cores, by so
+ * much longer does the same take then. */
 static bool measure_type(struct advise *a, const char *program, const char *model,
                          const char *dtype) {
-    struct ability *m = &a->abilities[a->n_abilities], *crowd = calloc(2, sizeof(*crowd));
+    struct ability *m = &a->abilities[a->n_abilities], *crowd = calloc(1, sizeof(*crowd));
     const long cores = sysconf(_SC_NPROCESSORS_ONLN), fill = cores / threads_each(a);
     const unsigned at_once = a->per_machine < fill ? a->per_machine : (unsigned)fill;
-    const bool in_turn = a->per_machine > fill && 2 * fill <= AT_ONCE_MAX;
-    const double for_s = a->seconds / (1 + (at_once > 1) + in_turn);
+    const double for_s = at_once > 1 ? a->seconds / 2 : a->seconds;
     bool ok = crowd != NULL && measure_at_once(a, m, 1, for_s, program, model, dtype);
     if (ok && at_once > 1) ok = measure_at_once(a, crowd, at_once, for_s, program, model, dtype);
-    if (ok && in_turn)
-        ok = measure_at_once(a, crowd + 1, 2 * (unsigned)fill, for_s, program, model, dtype);
     m->times = advise_times((double)cores, (double)threads_each(a));
-    struct sim_times *t = &m->times;
     if (ok && at_once > 1) {
+        struct sim_times *t = &m->times;
         t->prompt_beside_prompt = longer(perf_prompt_ratio(&crowd->perf, &m->perf));
         t->step_beside_step = longer(perf_step_ratio(&crowd->perf, &m->perf));
         t->prompt_beside_step = t->prompt_beside_prompt; /* until a cluster says */
         t->step_beside_prompt = t->step_beside_step;
-    }
-    if (ok && in_turn) {
-        const struct perf_msg *calm = at_once > 1 ? &crowd->perf : &m->perf;
-        t->prompt_sharing = longer(perf_prompt_ratio(&crowd[1].perf, calm) / 2);
-        t->step_sharing = longer(perf_step_ratio(&crowd[1].perf, calm) / 2);
     }
     free(crowd);
     a->n_abilities += ok;

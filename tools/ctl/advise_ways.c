@@ -41,8 +41,8 @@ static const double HELD_PART = 0.5; /* of what the cluster is expected to bear 
 
 struct ways_run {
     double ttft_s, gap_s, requests, tokens, cpu_s, wall_s, client_cpu_s;
-    double n_long;       /* prompts beside the others */
-    struct ctl_cpu p, d; /* of both engines */
+    double beside_gap_s, n_long; /* prompts beside the others */
+    struct ctl_cpu p, d;         /* of both engines */
 };
 
 /* Of children that have ended: baton-bench, as the cluster has not. */
@@ -195,6 +195,7 @@ static bool probe(struct advise *a, const struct ask *q, struct ways_run *r) {
             .gap_s = doc_num(o, "figures.gap_p50_ms") * 1e-3,
             .requests = doc_num(o, "sent"),
             .tokens = doc_num(o, "output_tokens"),
+            .beside_gap_s = doc_num(o, "figures.beside_gap_p50_ms") * 1e-3,
             .n_long = doc_num(o, "long_ttft.n"),
             .cpu_s = ctl_cpu_beside_engines(pid) - before,
             .wall_s = (double)(clock_us() - start_us) * 1e-6,
@@ -295,18 +296,18 @@ static double longer(double with, double without) {
 }
 
 /* How much longer prompts take beside steps, and steps beside prompts: of instances that share a
- * machine, as these two do. What engines ran counts, not what they waited for a processor: they
- * waited for what lies outside them, which gets there what it takes and what it costs to change
- * places. */
+ * machine, as these two do. Of prompts what their engine ran counts, not what it waited for a
+ * processor: it waited for what lies outside engines, which gets there what it takes and what it
+ * costs to change places. Of steps the median counts, as their number is not known: streams that
+ * begin one after the other share them less. */
 static void besides(struct advise *a, const struct ways_run *both, const struct ways_run *small,
                     const struct ways_run *large, const struct ways_run *crowd) {
     const double prompts = both->requests * small->p.ran_s / small->requests +
                            both->n_long * large->p.ran_s / large->requests;
-    const double steps = both->tokens * crowd->d.ran_s / crowd->tokens;
     for (size_t i = 0; i < a->n_abilities; i++) {
         struct sim_times *t = &a->abilities[i].times;
         t->prompt_beside_step = longer(both->p.ran_s, prompts);
-        t->step_beside_prompt = longer(both->d.ran_s, steps);
+        t->step_beside_prompt = longer(both->beside_gap_s, crowd->gap_s);
         t->hop_beside_engines =
             longer(both->p.waited_s + both->d.waited_s, both->cpu_s + both->client_cpu_s);
         if (t->hop_beside_engines > HOP_BESIDE_MAX) t->hop_beside_engines = HOP_BESIDE_MAX;
