@@ -35,8 +35,7 @@ enum {
     HELD_MAX = 2000,
 };
 static const double HOP_BESIDE_MAX = 4, OWN_RATIO_MAX = 2;
-static const double OWN_LOAD = 0.4; /* of the time a prompt is computed */
-enum { OWN_S = 3, OWN_MIN = 4, OWN_MAX = 60 };
+enum { OWN_S = 2, OWN_MIN = 4, OWN_MAX = 60 };
 static const double HELD_PART = 0.5; /* of what the cluster is expected to bear */
 
 struct ways_run {
@@ -151,10 +150,9 @@ static struct ctl_cpu less(struct ctl_cpu a, struct ctl_cpu b) {
     return (struct ctl_cpu){a.ran_s - b.ran_s, a.waited_s - b.waited_s};
 }
 
-/* A closed loop; with a rate above 0 an open one, evenly. */
+/* A closed loop. */
 struct ask {
     int clients;
-    double rate;
     struct load_range in;
     int out, requests;
     int beside; /* above 0: prompts of so many tokens, one after the other, beside the others; then
@@ -165,12 +163,7 @@ static bool probe(struct advise *a, const struct ask *q, struct ways_run *r) {
     const int pid = a->cluster.child.pid;
     struct words w = {.n = 2};
     say(&w, "--completions");
-    if (q->rate > 0) {
-        say(&w, "--rate=%.6g", q->rate);
-        say(&w, "--arrivals=even");
-    } else {
-        say(&w, "--clients=%d", q->clients);
-    }
+    say(&w, "--clients=%d", q->clients);
     say(&w, "--in=%u:%u", q->in.from, q->in.to);
     say(&w, "--out=%d", q->out);
     if (q->beside > 0) {
@@ -338,18 +331,18 @@ static double expected_prompts_s(const struct ability *of, struct load_range in,
     return sum;
 }
 
-/* Prompts of the load itself, with pauses between them, as many as fit into the time; what they
- * take over what was measured of lengths between which theirs are: times are not straight lines,
- * and an instance that has rested finds its caches cold. */
+/* Prompts of the load itself, one after the other, as many as fit into the time; what they take
+ * over what was measured of lengths between which theirs are: times are not straight lines. Without
+ * pauses: a core that rests between them is slower than one of a cluster at work ever is. */
 static bool own_prompts(struct advise *a, const struct ways_run *large, int n_long) {
     struct ways_run r;
     struct load_range in = a->shape.in;
     if (a->trace != NULL) in.from = in.to = (uint32_t)(a->mean_in + 0.5);
     if (in.to > (uint32_t)n_long) in.to = (uint32_t)n_long;
     if (in.from > in.to) in.from = in.to;
-    const double rate = OWN_LOAD / (large->ttft_s > 0 ? large->ttft_s : 1), fit = OWN_S * rate;
+    const double fit = OWN_S / (large->ttft_s > 0 ? large->ttft_s : 1);
     const int n = fit < OWN_MIN ? OWN_MIN : fit > OWN_MAX ? OWN_MAX : (int)fit;
-    if (!probe(a, &(struct ask){.rate = rate, .in = in, .out = 2, .requests = n}, &r)) return false;
+    if (!probe(a, &(struct ask){1, in, 2, n, 0}, &r)) return false;
     const double expected = expected_prompts_s(&a->abilities[0], in, n);
     double ratio = expected > 0 ? r.p.ran_s / expected : 1;
     ratio = ratio < 1 / OWN_RATIO_MAX ? 1 / OWN_RATIO_MAX
@@ -366,14 +359,13 @@ bool advise_ways(struct advise *a) {
     const int clients = a->slots < CROWD ? (int)a->slots : CROWD;
     const struct load_range few = {SHORT_TOKENS, SHORT_TOKENS}, many = {n_long, n_long};
     struct perf_msg *m = &a->cluster.perf;
-    if (!probe(a, &(struct ask){1, 0, few, 2, ASKS, 0}, &small) ||
-        !probe(a, &(struct ask){1, 0, many, 2, n_long > SHORT_TOKENS ? ASKS / 2 : 1, 0}, &large) ||
-        !probe(a, &(struct ask){1, 0, few, STEPS, ASKS / 8, 0}, &alone))
+    if (!probe(a, &(struct ask){1, few, 2, ASKS, 0}, &small) ||
+        !probe(a, &(struct ask){1, many, 2, n_long > SHORT_TOKENS ? ASKS / 2 : 1, 0}, &large) ||
+        !probe(a, &(struct ask){1, few, STEPS, ASKS / 8, 0}, &alone))
         return false;
     const double fit = BOTH_S * 1.2 / (alone.gap_s > 0 ? alone.gap_s : 1);
     const int steps = fit < STEPS ? STEPS : fit > CROWD_STEPS ? CROWD_STEPS : (int)fit;
-    if (!probe(a, &(struct ask){clients, 0, few, steps, clients, 0}, &crowd) ||
-        !ask_instances(a, m))
+    if (!probe(a, &(struct ask){clients, few, steps, clients, 0}, &crowd) || !ask_instances(a, m))
         return false;
     const double idle = idle_part(a);
     struct ways_run *const all[] = {&small, &large, &alone, &crowd};
@@ -384,7 +376,7 @@ bool advise_ways(struct advise *a) {
     /* an instance of more threads is another one than what was started */
     if (a->abilities[0].times.threads == 1 && !own_prompts(a, &large, (int)n_long)) return false;
     if (a->per_machine == 1) return true;
-    if (!probe(a, &(struct ask){clients, 0, few, steps, 0, (int)n_long}, &both)) return false;
+    if (!probe(a, &(struct ask){clients, few, steps, 0, (int)n_long}, &both)) return false;
     besides(a, &both, &small, &large, &crowd);
     return true;
 }
