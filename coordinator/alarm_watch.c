@@ -58,16 +58,18 @@ static bool is_unfit(struct inst *in, uint64_t now_ms, char *text, size_t n) {
     const bool due = inst_answers(in) && in->plan.place.role != ROLE_NONE && !inst_serves(in, &why);
     const bool held = due && strcmp(why, "held") == 0;
     const bool unready = due && (strcmp(why, "role") == 0 || strcmp(why, "adapters") == 0);
-    snprintf(text, n, held ? "its engine is held" : "it is not ready: %s %s", due ? why : "",
-             in->facts.last_error);
+    if (due)
+        snprintf(text, n, held ? "its engine is held" : "it is not ready: %s %s", why,
+                 in->facts.last_error);
     return lasts(&in->watch.unfit_ms, unready, now_ms, ALARM_AFTER_MS) || held;
 }
 
 static bool is_stuck(struct inst *in, uint64_t now_ms, char *text, size_t n) {
     (void)now_ms;
+    if (!inst_answers(in) || in->facts.status.stuck_ms == 0) return false;
     snprintf(text, n, "its engine has not got on for %llu ms",
              (unsigned long long)in->facts.status.stuck_ms);
-    return inst_answers(in) && in->facts.status.stuck_ms > 0;
+    return true;
 }
 
 /* Its polls are fine, its requests or their results are not. */
@@ -76,7 +78,7 @@ static bool is_failing(struct inst *in, uint64_t now_ms, char *text, size_t n) {
     const bool unheard = inst_answers(in) && in->dresult != NULL && in->stream == STREAM_DOWN;
     if (broken)
         snprintf(text, n, "requests to it fail: %s", in->breaker.cause);
-    else
+    else if (unheard)
         snprintf(text, n, "its result stream is away");
     return lasts(&in->watch.unheard_ms, unheard, now_ms, ALARM_AFTER_MS) || broken;
 }
@@ -92,7 +94,7 @@ static const struct inst *broken_peer(struct inst *in, const char **why) {
         *why = l->b.cause;
         if (d != NULL && inst_answers(d)) return d;
     }
-    for (size_t i = 0; i < in->facts.status.n_links; i++) {
+    for (size_t i = 0; in->facts.links_down && i < in->facts.status.n_links; i++) {
         const struct link_status *l = &in->facts.status.links[i];
         if (l->ok) continue;
         const struct inst *peer = registry_find(reg, l->target);

@@ -133,9 +133,8 @@ static struct json_value *status_json(const struct coordinator *co) {
     return root;
 }
 
-/* What numbers change all the time is not looked at for whether something has changed. */
-static struct json_value *process_json(const struct coordinator *co, const struct inst *in,
-                                       bool numbers) {
+/* What is not in process_hash() are numbers that change all the time. */
+static struct json_value *process_json(const struct coordinator *co, const struct inst *in) {
     struct json_value *o = json_new_obj(), *peers = json_new_arr();
     const uint64_t now = clock_ms();
     const uint64_t gone_ms = in->gone_since_ms;
@@ -162,7 +161,7 @@ static struct json_value *process_json(const struct coordinator *co, const struc
     add_bool(o, "is_distribute", false);
     json_obj_set(o, "dp_group_peers", json_new_arr());
     json_obj_set(o, "server_info_list", json_new_arr());
-    if (numbers) json_obj_set(o, "dynamic_info", dynamic_json(co, in, false));
+    json_obj_set(o, "dynamic_info", dynamic_json(co, in, false));
     add_bool(o, "is_faulty", in->life.state == INST_FAULTY);
     return o;
 }
@@ -176,7 +175,7 @@ static uint32_t configuration_of(const struct coord_conf *c) {
     return crc32c(0, text, n > 0 && (size_t)n < sizeof(text) ? (size_t)n : 0);
 }
 
-static struct json_value *processes_json(const struct coordinator *co, bool numbers) {
+static struct json_value *processes_json(const struct coordinator *co) {
     struct json_value *root = json_new_obj(), *servers = json_new_arr();
     char term[24];
     snprintf(term, sizeof(term), "%" PRIu64, co->term);
@@ -184,7 +183,7 @@ static struct json_value *processes_json(const struct coordinator *co, bool numb
     add_u64(root, "configuration", configuration_of(&co->conf));
     add_str(root, "term", term);
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
-        if (!in->pushed.on) json_arr_add(servers, process_json(co, in, numbers));
+        if (!in->pushed.on) json_arr_add(servers, process_json(co, in));
     json_obj_set(root, "server", servers);
     json_obj_set(root, "processed_switch_faults", json_new_arr());
     return root;
@@ -214,7 +213,19 @@ static bool put(const struct coordinator *co, const char *name, const char *byte
     return why == 0;
 }
 
+/* Its folder is there, so that it is worth while to make it; what else forbids writing shows when
+ * it is written. */
+static bool is_wanted(const struct coordinator *co, const char *name, bool failed) {
+    char path[PATH_BYTES];
+    path_of(path, &co->conf, name);
+    char *slash = strrchr(path, '/');
+    if (!failed || slash == NULL || slash == path) return true;
+    *slash = 0;
+    return access(path, F_OK) == 0;
+}
+
 static void put_status(struct coordinator *co) {
+    if (!is_wanted(co, co->conf.status_path, co->files.status_failed)) return;
     struct json_value *root = status_json(co);
     size_t n = 0;
     const char *s = json_to_text(root, JSON_COMPACT, &n);
@@ -222,22 +233,58 @@ static void put_status(struct coordinator *co) {
     json_put(root);
 }
 
-/* Of what is to be written: 0 where there is no memory. */
-static uint32_t process_hash(const struct coordinator *co) {
-    struct json_value *root = processes_json(co, false);
-    size_t n = 0;
-    const char *s = json_to_text(root, JSON_COMPACT, &n);
-    const uint32_t hash = s != NULL ? crc32c(0, s, n) : 0;
-    json_put(root);
-    return hash;
+/* Of one instance, all that process_json() says without numbers. */
+static uint32_t process_hash(uint32_t h, const struct inst *in) {
+    const struct config_msg *c = &in->facts.config;
+    const struct status_msg *s = &in->facts.status;
+    const struct node_conf *n = &in->node;
+    const uint64_t numbers[] = {in->gone_since_ms,
+                                in->id,
+                                n->port,
+                                n->mgmt_port,
+                                n->metric_port,
+                                n->inter_comm_port,
+                                inst_answers(in),
+                                is_initialized(in),
+                                in->drain.ordered,
+                                (uint64_t)s->role_status,
+                                (uint64_t)in->plan.place.role,
+                                in->plan.place.group,
+                                c->max_seq_len,
+                                c->max_output_len,
+                                c->cache_block_size,
+                                s->total_slots,
+                                s->total_blocks,
+                                label_of(in),
+                                (uint64_t)stand_in_word(in),
+                                s->role == ROLE_FLEX ? (uint64_t)s->p_percentage : 0,
+                                in->life.state == INST_FAULTY};
+    h = crc32c(h, numbers, sizeof(numbers));
+    h = crc32c(h, n->ip, strlen(n->ip));
+    h = crc32c(h, n->mgmt_ip, strlen(n->mgmt_ip));
+    h = crc32c(h, c->model_name, strlen(c->model_name));
+    for (size_t i = 0; i < s->n_links; i++)
+        if (s->links[i].ok) h = crc32c(h, &s->links[i].target, sizeof(s->links[i].target));
+    return h;
+}
+
+/* Of what is to be written, without making it: that costs more than all else a tick does. Peers
+ * follow from roles and groups. */
+static uint32_t processes_hash(const struct coordinator *co) {
+    const uint64_t all[] = {co->term, configuration_of(&co->conf)};
+    uint32_t h = crc32c(0, all, sizeof(all));
+    for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
+        if (!in->pushed.on) h = process_hash(h, in);
+    return h | 1; /* 0: none was written */
 }
 
 static void put_processes(struct coordinator *co) {
-    const uint32_t hash = process_hash(co);
     struct buf b = BUF_INIT;
     size_t n = 0;
-    if (hash == 0 || (hash == co->files.written && !co->files.process_failed)) return;
-    struct json_value *root = processes_json(co, true);
+    if (!is_wanted(co, co->conf.process_path, co->files.process_failed)) return;
+    const uint32_t hash = processes_hash(co);
+    if (hash == co->files.written && !co->files.process_failed) return;
+    struct json_value *root = processes_json(co);
     const char *s = json_to_text(root, JSON_COMPACT, &n);
     if (s != NULL) buf_append(&b, s, n);
     if (process_file_seal(&b) == ERR_OK &&

@@ -30,6 +30,7 @@ enum {
     DESERTED_MS = 5000,     /* without the coordinator it obeys, an instance may have another */
     RANK_TABLE_REASON = 2,  /* of its alarm */
     STUCK_LOST_MS = 6000,   /* what runs on an engine that has stood still so long is lost */
+    POLLS_TOGETHER = 32,
 };
 
 /* ---- the instances */
@@ -286,6 +287,7 @@ static void took_status(struct coordinator *co, struct inst *in, struct status_m
     const uint64_t was_stuck_ms = in->facts.status.stuck_ms;
     status_msg_free(&in->facts.status);
     in->facts.status = *m;
+    inst_links_heard(in);
     prefix_set_take(&in->prefix, &m->prefix);
     prefix_msg_free(&in->facts.status.prefix); /* said, and kept there */
     ledger_poll_answered(&in->ledger);
@@ -434,6 +436,36 @@ void controller_look_now(struct coordinator *co, uint32_t id) {
     poll(co, in);
 }
 
+/* Of a large cluster so many at a time have their turn, all of them within a round: hundreds at
+ * once would keep the loop from everything else meanwhile, and find nothing of theirs in a cache.
+ */
+static size_t n_turns(const struct coordinator *co) {
+    return (co->reg.n + POLLS_TOGETHER - 1) / POLLS_TOGETHER;
+}
+
+/* Those that have had no turn in this round, up to so many in all. */
+static void poll_up_to(struct coordinator *co, size_t n) {
+    struct inst *in = co->reg.first;
+    for (size_t i = 0; in != NULL && i < n; i++, in = in->next)
+        if (i >= co->n_polled) poll(co, in);
+    if (n > co->n_polled) co->n_polled = n;
+}
+
+/* True: a round has begun, and is to get its end. */
+static bool poll_in_turn(struct coordinator *co, uint64_t now) {
+    const bool begins = now >= co->next_poll_ms, all = co->next_poll_ms == 0;
+    size_t turns = 1;
+    if (begins) {
+        if (!all) poll_up_to(co, co->reg.n); /* whose turn is over */
+        co->round_ms = now;
+        co->n_polled = 0;
+    } else {
+        turns += n_turns(co) * (now - co->round_ms) / (co->next_poll_ms - co->round_ms);
+    }
+    poll_up_to(co, all ? co->reg.n : turns * POLLS_TOGETHER);
+    return begins;
+}
+
 /* ---- the round */
 bool controller_ready(const struct coordinator *co) {
     if (!coord_leads(co)) return false;
@@ -507,6 +539,13 @@ static bool settled(const struct coordinator *co) {
     return co->reg.n > 0;
 }
 
+/* While the cluster is coming up or changing, look more often than the published period: it only
+ * costs small calls, as long as they are few. */
+static uint64_t round_ms(const struct coordinator *co) {
+    const uint64_t period = (uint64_t)co->conf.sync_s * 1000, soon = 2 * TICK_MS * n_turns(co);
+    return settled(co) || soon > period ? period : soon;
+}
+
 static void on_tick(void *arg) {
     struct coordinator *co = arg;
     struct errbuf eb = {0};
@@ -522,9 +561,8 @@ static void on_tick(void *arg) {
     planner_run(co);
     planner_keep(co);
     take_next_term(co);
-    bool due = now >= co->next_poll_ms;
+    const bool begins = poll_in_turn(co, now);
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
-        if (due) poll(co, in);
         planner_end_late_switch(in, now);
         override_tick(co, in, now);
         drain_tick(co, in, now);
@@ -533,10 +571,7 @@ static void on_tick(void *arg) {
         lora_sync_tick(in, now);
     }
     if (co->conf.controller_enabled) role_post_all(co);
-    /* While the cluster is coming up or changing, look more often than the published period: it
-     * only costs small calls. */
-    if (due)
-        co->next_poll_ms = now + (settled(co) ? (uint64_t)co->conf.sync_s * 1000 : 2 * TICK_MS);
+    if (begins) co->next_poll_ms = now + round_ms(co);
     bool ready = controller_serves(co);
     co->published |= ready;
     if (ready != co->was_ready) {

@@ -73,8 +73,11 @@ struct coordinator {
     struct grpc_health *grpc_health;
     struct discover *discover; /* NULL: no names are looked up */
     struct loop_timer *tick;   /* controller: polls, roles, rank table */
-    uint64_t started_ms, next_table_ms, next_poll_ms;
-    uint64_t boot;      /* this process, at random */
+    uint64_t started_ms, next_table_ms;
+    uint64_t next_poll_ms; /* when a round of polls begins; 0: in the next tick, with all at once */
+    uint64_t round_ms;     /* when the last one began */
+    size_t n_polled;       /* in it */
+    uint64_t boot;         /* this process, at random */
     uint64_t term;      /* its rank among coordinators: instances obey the highest they have seen */
     uint64_t next_term; /* above it: its term once the store has it */
     bool roles_decided; /* first roles were given (plan.h) */
@@ -84,7 +87,8 @@ struct coordinator {
     bool published;             /* an instance has served, or a list of them was pushed */
     bool stands_by;             /* POST /backup_info: another coordinator takes the requests */
     uint64_t received_seen;     /* by the last GET /recvs_info */
-    struct abilities abilities; /* what the instances have measured, together and by kind */
+    struct abilities abilities; /* what the instances have measured, together and by kind, */
+    uint64_t learnt_ms;         /* as they said until then */
     /* the daily decision of roles: files, 0 where there are none; what it said, and when */
     struct digs_model digs_model;
     struct digs_machine digs_machine;

@@ -39,6 +39,7 @@ static bool has_partner(const struct coordinator *co, const struct inst *in) {
     return false;
 }
 
+/* links: room for as many as it has; NULL: nobody wants them. */
 static struct plan_node node_of(const struct coordinator *co, const struct inst *in,
                                 uint32_t *links) {
     const struct status_msg *m = &in->facts.status;
@@ -55,7 +56,8 @@ static struct plan_node node_of(const struct coordinator *co, const struct inst 
                           .tasks = in->ledger.tasks,
                           .links = links,
                           .place = in->plan.place};
-    for (; v.n_links < m->n_links; v.n_links++) links[v.n_links] = m->links[v.n_links].target;
+    for (; links != NULL && v.n_links < m->n_links; v.n_links++)
+        links[v.n_links] = m->links[v.n_links].target;
     return v;
 }
 
@@ -80,8 +82,13 @@ static void load_of(const struct coordinator *co, struct role_load *out, double 
     if (n_d > 0) *slots /= n_d;
 }
 
+/* They come with polls, not with ticks. */
+enum { LEARN_MS = 500 };
+
 static void learn_abilities(struct coordinator *co, uint64_t now_ms) {
     struct abilities *a = &co->abilities;
+    if (a->n > 0 && now_ms < co->learnt_ms + LEARN_MS) return;
+    co->learnt_ms = now_ms;
     abilities_begin(a);
     for (struct inst *in = co->reg.first; in != NULL; in = in->next)
         if (inst_answers(in)) abilities_add(a, &in->ability, &in->facts.status.perf);
@@ -229,10 +236,13 @@ static const struct plan_node *find(const struct plan *p, uint32_t id) {
 enum err planner_facts(struct coordinator *co, struct planner_facts *f) {
     const uint64_t now = clock_ms();
     size_t n_links = 0, i = 0;
+    bool any_new = false; /* links say to which group it goes (plan.h, rule 3), and nothing else */
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
         note_closed(in, now);
+        any_new |= in->plan.place.group == 0;
         n_links += in->facts.status.n_links;
     }
+    if (!any_new) n_links = 0;
     learn_abilities(co, now);
     decide_daily(co, now);
     *f = (struct planner_facts){.conf = conf_of(co),
@@ -247,7 +257,7 @@ enum err planner_facts(struct coordinator *co, struct planner_facts *f) {
     }
     uint32_t *next_link = f->links;
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next, i++) {
-        f->plan.nodes[i] = node_of(co, in, next_link);
+        f->plan.nodes[i] = node_of(co, in, any_new ? next_link : NULL);
         next_link += f->plan.nodes[i].n_links;
     }
     return ERR_OK;

@@ -8,6 +8,7 @@
 /* ---- sets */
 
 enum { SLOTS_MIN = 64, SLOTS_MAX = 4 * PREFIX_DIGESTS_MAX }; /* powers of two; half are used */
+enum { AHEAD = 16 };                                         /* digests */
 
 static size_t home_of(const struct prefix_set *s, uint64_t digest) {
     return (size_t)(digest * UINT64_C(0x9E3779B97F4A7C15) >> 32) & (s->n_slots - 1);
@@ -66,6 +67,9 @@ void prefix_set_take(struct prefix_set *s, const struct prefix_msg *m) {
     s->epoch = m->epoch;
     s->seq = m->seq;
     for (size_t i = 0; i < m->n; i++) {
+        /* Each is somewhere else in the table, which with hundreds of instances is in no cache. */
+        if (i + AHEAD < m->n && s->n_slots > 0)
+            __builtin_prefetch(&s->slots[home_of(s, m->digests[i + AHEAD] & ~PREFIX_GONE)]);
         if ((m->digests[i] & PREFIX_GONE) != 0)
             drop(s, m->digests[i] & ~PREFIX_GONE);
         else

@@ -64,6 +64,7 @@ static bool take_links(struct inst *in, const struct refresh_inst *m) {
     free(s->links);
     s->links = links;
     s->n_links = m->n_peers;
+    inst_links_heard(in);
     return true;
 }
 
@@ -144,7 +145,7 @@ static struct inst *add(struct coordinator *co, const struct refresh_inst *m) {
         log_warn("refresh", "id=%u event=skipped detail=\"no room for another instance\"", m->id);
         return NULL;
     }
-    in->id = m->id;
+    registry_set_id(&co->reg, in, m->id);
     in->kept_id = true;
     in->pushed = (struct inst_pushed){.on = true, .group_id = m->group_id};
     in->plan.place = (struct plan_place){.group = group};

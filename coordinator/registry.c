@@ -7,11 +7,32 @@
 #include "coordinator/coordinator.h"
 #include "coordinator/recorder.h"
 
-struct inst *registry_find(const struct registry *r, uint32_t id) {
-    for (struct inst *in = r->first; in != NULL; in = in->next)
-        if (in->id == id) return in;
-    return NULL;
+/* ---- by id */
+
+static size_t bucket_of(uint32_t id) {
+    return (id * 2654435761u >> 16) % REGISTRY_BUCKETS;
 }
+
+struct inst *registry_find(const struct registry *r, uint32_t id) {
+    struct inst *in = r->by_id[bucket_of(id)];
+    while (in != NULL && in->id != id) in = in->next_by_id;
+    return in;
+}
+
+static void id_drop(struct registry *r, struct inst *in) {
+    struct inst **at = &r->by_id[bucket_of(in->id)];
+    while (*at != in) at = &(*at)->next_by_id;
+    *at = in->next_by_id;
+}
+
+static void id_set(struct registry *r, struct inst *in, uint32_t id) {
+    struct inst **at = &r->by_id[bucket_of(id)];
+    in->id = id;
+    in->next_by_id = *at;
+    *at = in;
+}
+
+/* ---- all of them */
 
 const char *inst_name(const struct inst *in) {
     return in->facts.config.instance_name[0] != 0 ? in->facts.config.instance_name : in->address;
@@ -56,7 +77,7 @@ static void identify(struct registry *r, struct inst *in) {
     const struct store_row *row = r->store != NULL ? store_find(r->store, in->identity) : NULL;
     uint32_t id = row != NULL ? row->id : store_first_id(in->identity);
     while (is_taken(r, id)) id = store_next_id(id);
-    in->id = id;
+    id_set(r, in, id);
     if (row != NULL) take_row(r, in, row);
 }
 
@@ -74,9 +95,8 @@ struct inst *registry_put(struct registry *r, struct node_conf *node) {
     if (is_new) {
         identify(r, in);
         in->co = r->co;
-        struct inst **at = &r->first;
-        while (*at != NULL) at = &(*at)->next;
-        *at = in;
+        *(r->last != NULL ? &r->last->next : &r->first) = in;
+        r->last = in;
         r->n++;
     }
     return in;
@@ -87,14 +107,29 @@ void registry_keep_id(struct registry *r, struct inst *in, uint32_t id) {
     if (in->kept_id) return;
     in->kept_id = true;
     if (id == 0 || other == in || (other != NULL && other->kept_id)) return;
-    if (other != NULL) other->id = in->id;
-    in->id = id;
+    const uint32_t was = in->id;
+    id_drop(r, in);
+    if (other != NULL) {
+        id_drop(r, other);
+        id_set(r, other, was);
+    }
+    id_set(r, in, id);
+}
+
+void registry_set_id(struct registry *r, struct inst *in, uint32_t id) {
+    id_drop(r, in);
+    id_set(r, in, id);
 }
 
 void registry_remove(struct registry *r, struct inst *gone) {
-    struct inst **at = &r->first;
-    while (*at != gone) at = &(*at)->next;
+    struct inst **at = &r->first, *before = NULL;
+    while (*at != gone) {
+        before = *at;
+        at = &before->next;
+    }
     *at = gone->next;
+    if (r->last == gone) r->last = before;
+    id_drop(r, gone);
     r->n--;
     inst_breakers_reset(r, gone);
     node_conf_free(&gone->node);
@@ -153,6 +188,12 @@ bool inst_link_ok(const struct inst *in, uint32_t peer_id) {
     return false;
 }
 
+void inst_links_heard(struct inst *in) {
+    in->facts.links_down = false;
+    for (size_t i = 0; i < in->facts.status.n_links; i++)
+        in->facts.links_down |= !in->facts.status.links[i].ok;
+}
+
 static void record(const struct inst *in, const char *what, const char *why) {
     if (in->co != NULL)
         recorder_instance(in->co->recorder, in->id, inst_name(in),
@@ -170,6 +211,7 @@ void inst_suspect_link(struct inst *in, uint32_t peer_id) {
         struct link_status *l = &in->facts.status.links[i];
         if (l->target != peer_id || !l->ok) continue;
         l->ok = false;
+        in->facts.links_down = true;
         snprintf(l->text, sizeof(l->text), "suspect: a hand-over failed");
     }
 }
@@ -209,7 +251,8 @@ bool inst_works_as(const struct inst *in, enum inst_role role) {
 /* What one that generates lacks for its part in a pair; NULL: nothing. */
 static const char *missing_of_part(const struct inst *in) {
     bool any_link = inst_stands_in(in); /* it needs none */
-    for (size_t i = 0; i < in->facts.status.n_links; i++) any_link |= in->facts.status.links[i].ok;
+    for (size_t i = 0; i < in->facts.status.n_links && !any_link; i++)
+        any_link = in->facts.status.links[i].ok;
     if (!inst_has_role(in) || in->facts.status.role_status == ROLE_STATUS_UNKNOWN) return "role";
     if (!any_link) return "link";
     if (!inst_state_has_role(in->life.state)) return "role";

@@ -56,6 +56,7 @@ struct inst_facts {
     bool roleless;        /* it lost the role that it had, and is not ready in it again */
     uint64_t rtt_us;      /* of a poll and its answer, as a mean of the last; 0: none was */
     uint64_t suspect_ms;  /* a request found it not serving then; 0: a later poll did not */
+    bool links_down;      /* of its links; inst_links_heard() */
     struct config_msg config;
     struct status_msg status;
 };
@@ -76,10 +77,10 @@ struct inst_plan {
 };
 
 struct inst {
-    struct inst *next;
+    struct inst *next, *next_by_id;
     struct coordinator *co; /* for callbacks that get the instance only */
-    uint32_t id;
-    bool kept_id; /* what it has said of its id was heard: it is final */
+    uint32_t id;            /* written by registry.c alone, which finds it by it */
+    bool kept_id;           /* what it has said of its id was heard: it is final */
     struct node_conf node;
     char address[INST_ADDRESS_BYTES];    /* of its business plane, "10.0.0.3:1025" */
     char identity[STORE_IDENTITY_BYTES]; /* its management address: who it is (store.h) */
@@ -134,11 +135,14 @@ struct inst {
     size_t n_link_breakers;
 };
 
+enum { REGISTRY_BUCKETS = 1024 };
+
 struct registry {
     struct coordinator *co; /* given to every instance */
     struct store *store;    /* what was known of instances; NULL: nothing */
-    struct inst *first;
+    struct inst *first, *last;
     size_t n;
+    struct inst *by_id[REGISTRY_BUCKETS];
 };
 
 struct inst *registry_find(const struct registry *r, uint32_t id);
@@ -155,6 +159,7 @@ struct inst *registry_put(struct registry *r, struct node_conf *node);
 /* Gives in the id it had under a coordinator before this one, unless another instance has kept that
  * one (kept_id); one that was merely given it takes in's. */
 void registry_keep_id(struct registry *r, struct inst *in, uint32_t id);
+void registry_set_id(struct registry *r, struct inst *in, uint32_t id); /* one that nobody has */
 void registry_remove(
     struct registry *r,
     struct inst *in); /* frees it; its calls and dresult are the caller's to end first */
@@ -176,6 +181,8 @@ bool inst_works_as(const struct inst *in, enum inst_role role);
  * NULL. */
 bool inst_serves(const struct inst *in, const char **why);
 bool inst_link_ok(const struct inst *in, uint32_t peer_id);
+/* facts.status has other links now. */
+void inst_links_heard(struct inst *in);
 /* A request was hurt before a poll could tell: no new work there (over that link) until one says it
  * is well. */
 void inst_suspect(struct inst *in, uint64_t now_ms, const char *why);

@@ -590,7 +590,8 @@ static inline struct fake *fc_add(int label) {
     strcpy(n.devices[0].device_ip, "127.0.0.1");
     struct inst *in = controller_register(&fc.co, &n);
     assert_non_null(in);
-    f->id = in->id = (uint32_t)fc.n_fakes; /* easier to read than one of a port */
+    f->id = (uint32_t)fc.n_fakes; /* easier to read than one of a port */
+    registry_set_id(&fc.co.reg, in, f->id);
     return f;
 }
 

@@ -127,6 +127,7 @@ static void kept_ids(void **state) {
     const uint32_t of_a = a->id, of_b = b->id, of_c = c->id;
     registry_keep_id(&r, a, of_b); /* b had it by its address only */
     assert_true(a->id == of_b && b->id == of_a && c->id == of_c);
+    assert_true(registry_find(&r, of_a) == b && registry_find(&r, of_b) == a);
     registry_keep_id(&r, a, 9); /* once is enough */
     assert_int_equal(a->id, of_b);
     registry_keep_id(&r, b, of_b); /* which is taken for good */
@@ -136,6 +137,12 @@ static void kept_ids(void **state) {
     struct inst *d = put(&r, "127.0.0.1", 2004);
     registry_keep_id(&r, d, 40);
     assert_int_equal(d->id, 40);
+    assert_ptr_equal(registry_find(&r, 40), d);
+    registry_remove(&r, d); /* the last one: the next goes behind c */
+    assert_null(registry_find(&r, 40));
+    assert_ptr_equal(c->next, NULL);
+    const struct inst *e = put(&r, "127.0.0.1", 2005);
+    assert_ptr_equal(c->next, e);
     while (r.first != NULL) registry_remove(&r, r.first);
 }
 
@@ -144,7 +151,7 @@ static void one_hash(void **state) {
     struct registry r = {0};
     (void)state;
     struct inst *a = put(&r, "127.0.0.1", 2001);
-    a->id = store_first_id("127.0.0.1:2002");
+    registry_keep_id(&r, a, store_first_id("127.0.0.1:2002"));
     const uint32_t id = put(&r, "127.0.0.1", 2002)->id;
     assert_int_equal(id, store_next_id(a->id));
     assert_int_equal(store_next_id(STORE_ID_MAX), STORE_ID_MIN);
