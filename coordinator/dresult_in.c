@@ -95,6 +95,11 @@ static enum err on_frame(void *arg, const struct dresult_frame *f) {
     return d->other_process ? ERR_PEER_LOST : ERR_OK;
 }
 
+static void on_ahead(void *arg, const char *id, size_t id_len) {
+    const struct dresult_in *d = arg;
+    relay_expect(d->co->relays, id, id_len);
+}
+
 static bool on_data(void *arg, const char *p, size_t n) {
     struct dresult_in *d = arg;
     if (n == 0) return true;
@@ -105,6 +110,7 @@ static bool on_data(void *arg, const char *p, size_t n) {
         int version = p[0] == 'r' || p[0] == 'k' ? 1 : 2;
         size_t most = version == 1 ? DRESULT_PIECE_BYTES_MAX : DRESULT_FRAME_BYTES_MAX;
         if (dresult_parser_create(&d->parser, version, most) != ERR_OK) return false;
+        dresult_parser_ahead(d->parser, on_ahead, d);
     }
     enum err e = dresult_parser_feed(d->parser, p, n, on_frame, d);
     if (e == ERR_OK) {

@@ -1,4 +1,5 @@
 /* relay: admission, the set of all requests, and what happens to them from outside. */
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -403,11 +404,42 @@ void relay_on_frame(struct relay_set *s, uint32_t inst_id, const struct dresult_
         return; /* ended here, or of an older attempt */
     const size_t n_queued = s->n_queued;
     if (is_next(r, f)) {
-        r->attempt.frame_ms = clock_ms();
         r->last_piece_us = clock_us();
+        r->attempt.frame_ms = r->last_piece_us / 1000;
         relay_take_frame(r, f);
     }
     if (s->n_queued > n_queued) relay_schedule(s); /* it has to go elsewhere */
+}
+
+/* What is written for each event: its beginning and, of a relay, the lines that follow. */
+static void fetch(const void *p, size_t n) {
+    enum { LINE_BYTES = 64 };
+    for (size_t at = 0; at < n; at += LINE_BYTES) __builtin_prefetch((const char *)p + at, 1);
+}
+
+/* One of those that come `steps` later than the newest: what it has is a chain of pointers, and
+ * each step brings the next link. */
+static struct relay *expected(struct relay_set *s, unsigned steps) {
+    const uint64_t id =
+        s->n_expected > steps ? s->expected[(s->n_expected - 1 - steps) % RELAY_EXPECTED] : 0;
+    return id != 0 ? relay_find(s, id) : NULL;
+}
+
+void relay_expect(struct relay_set *s, const char *id, size_t id_len) {
+    enum { TO_RELAY = 3, TO_EXCHANGE = 7, TO_CONN = 11 };
+    uint64_t v = 0;
+    for (size_t i = 0; i < id_len; i++) v = v * 10 + (uint64_t)(unsigned char)(id[i] - '0');
+    s->expected[s->n_expected++ % RELAY_EXPECTED] = v;
+    if (v != 0) __builtin_prefetch(bucket(s, v));
+    if (s->n_expected > TO_RELAY) {
+        const uint64_t near = s->expected[(s->n_expected - 1 - TO_RELAY) % RELAY_EXPECTED];
+        if (near != 0 && *bucket(s, near) != NULL)
+            fetch(*bucket(s, near), offsetof(struct relay, path));
+    }
+    const struct relay *r = expected(s, TO_EXCHANGE);
+    if (r != NULL && r->out.x != NULL) http_x_fetch(r->out.x, 0);
+    r = expected(s, TO_CONN);
+    if (r != NULL && r->out.x != NULL) http_x_fetch(r->out.x, 1);
 }
 
 void relay_instance_lost(struct relay_set *s, uint32_t inst_id) {

@@ -34,6 +34,9 @@ void relay_stop(struct relay_set *s, struct http_x *x);
  * have come. Ends with the first request for which no pair has room: nobody overtakes it. */
 void relay_schedule(struct relay_set *s);
 void relay_on_frame(struct relay_set *s, uint32_t inst_id, const struct dresult_frame *f);
+/* A frame with this id comes soon (dresult_ahead_fn): of thousands of requests each is in no cache,
+ * and is brought there while others are worked on. */
+void relay_expect(struct relay_set *s, const char *id, size_t id_len);
 /* text[cap]: the value of DRESULT_RESUME_HEADER for the requests that inst_id decodes, those of
  * which a piece is under way first, as many as fit. "" when nothing has come yet. */
 void relay_positions(const struct relay_set *s, uint32_t inst_id, char *text, size_t cap);

@@ -81,7 +81,7 @@ static enum err add_token(struct transcript *t, const struct emitted *e, size_t 
 
 void relay_log_tokens(struct relay *r, const struct emitted *tokens, size_t n) {
     size_t grown = 0;
-    if (r->transcript.n_parts == 0) return;
+    if (n == 0 || r->transcript.n_parts == 0) return;
     for (size_t i = 0; i < n; i++) {
         const enum err e = add_token(&r->transcript, &tokens[i], &grown);
         if (e == ERR_OK) continue;

@@ -107,8 +107,8 @@ static void take_error(struct relay *r, const struct piece *p) {
 
 /* Of one sequence it is known how long each token took. */
 static void note_tokens(struct relay *r, size_t n) {
-    const uint64_t now = clock_us();
     if (n == 0) return;
+    const uint64_t now = clock_us();
     console_tokens(r->set->co->console, r->attempt.d_id, n,
                    r->n_sequences == 1 ? now - r->last_token_us : 0);
     r->last_token_us = now;

@@ -113,6 +113,11 @@ struct relay {
     enum relay_state state; /* written by relay_step() alone */
     bool counted;           /* in the budget of requests */
     struct relay_set *set;
+    struct journal_entry *entry; /* its client may come back (journal.h); NULL: it may not */
+    uint64_t silent_since_us;    /* a lost attempt's silence goes on; 0: none does */
+    uint64_t last_piece_us, n_tokens;
+    uint64_t skip_to; /* so many events its client had of a coordinator before */
+    bool feeds_kept;  /* its first client is gone: what it keeps is said to it */
     struct relay_out out;
     struct attempt attempt;
     const struct api_path *path;
@@ -137,12 +142,9 @@ struct relay {
     bool transcript_broken;  /* it was given up: what the client has is not known any more */
     const char *body;        /* [n_body] the client's; of out.x, or of the entry */
     size_t n_body;
-    struct journal_entry *entry; /* its client may come back (journal.h); NULL: it may not */
-    uint64_t skip_to;            /* so many events its client had of a coordinator before */
-    uint64_t gone_ms;            /* since when its client is away; 0: it is there */
-    bool feeds_kept;             /* its first client is gone: what it keeps is said to it */
-    unsigned epoch_base;         /* of attempts: above those of a coordinator before */
-    struct demand demand;        /* of the attempt that is to be, or runs */
+    uint64_t gone_ms;     /* since when its client is away; 0: it is there */
+    unsigned epoch_base;  /* of attempts: above those of a coordinator before */
+    struct demand demand; /* of the attempt that is to be, or runs */
     double expected_tokens;
     size_t n_chars;
     struct prefix_key *keys; /* [n_keys] of its input, which has input_bytes; NULL: none */
@@ -157,11 +159,10 @@ struct relay {
     struct buf recompute;    /* D's body in place of the client's (5.7); empty: none */
     uint64_t arrival_ms;
     uint64_t since_ms; /* of the wait for a first token: arrival, or the loss of the last attempt */
-    uint64_t silent_since_us; /* a lost attempt's silence goes on; 0: none does */
-    enum cause silent_cause;  /* what ended that attempt */
-    bool refusal_recorded;    /* that no pair was found for it, since it waits (recorder.h) */
-    uint64_t arrival_us, queued_us, first_token_us, last_piece_us, n_tokens; /* for the metrics */
-    uint64_t last_token_us; /* that came from D, or P's; 0: none has */
+    enum cause silent_cause; /* what ended that attempt */
+    bool refusal_recorded;   /* that no pair was found for it, since it waits (recorder.h) */
+    uint64_t arrival_us, queued_us, first_token_us; /* for the metrics */
+    uint64_t last_token_us;                         /* that came from D, or P's; 0: none has */
     struct handover handover;
     char *adapter;                       /* as P has said; NULL: none, or not yet */
     unsigned n_answered;                 /* prompts, as P has said */
@@ -171,7 +172,7 @@ struct relay {
     struct otlp_place trace;
 };
 
-enum { BUCKETS = 16384, RECENT = 128 };
+enum { BUCKETS = 16384, RECENT = 128, RELAY_EXPECTED = 16 };
 
 /* What is known of a request that has ended; of one that runs, relay_log_fill(). */
 struct recent {
@@ -224,6 +225,8 @@ struct relay_set {
     uint64_t expire_ms; /* the next look at what the journal has kept long enough */
     struct mem_guard memory;
     struct relay_counts counts;
+    uint64_t expected[RELAY_EXPECTED]; /* ids of frames that come soon; 0: none */
+    unsigned n_expected;               /* ever written */
     struct recent recent[RECENT];
     struct length_sums lengths;
     size_t n_recent; /* ever written */

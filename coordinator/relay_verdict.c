@@ -52,7 +52,9 @@ void relay_report_p(struct relay *r, enum breaker_verdict v, const char *cause) 
     report(r, &r->attempt.p_end, p != NULL ? &p->breaker : NULL, r->attempt.p_id, 0, v, cause);
 }
 
+/* With each piece of D. */
 void relay_report_d(struct relay *r, enum breaker_verdict v, const char *cause) {
+    if (r->attempt.d_end.reported) return;
     struct inst *d = registry_find(&r->set->co->reg, r->attempt.d_id);
     report(r, &r->attempt.d_end, d != NULL ? &d->breaker : NULL, r->attempt.d_id, 0, v, cause);
 }

@@ -200,6 +200,8 @@ struct dresult_parser {
     struct wr hold; /* bytes of a frame not yet whole */
     struct emitted *tokens;
     size_t tokens_cap;
+    dresult_ahead_fn *ahead;
+    void *ahead_arg;
 };
 
 enum err dresult_parser_create(struct dresult_parser **out, int version, size_t frame_bytes_max) {
@@ -342,26 +344,67 @@ static enum err parse_v2(struct dresult_parser *ps, const char *p, size_t n, dre
     return f.kind == DR_NONE ? ERR_OK : fn(arg, &f);
 }
 
+enum { LENGTH_BYTES = 9 }; /* eight digits and a space */
+
+/* False: it is none. */
+static bool read_length(const char *p, size_t *len) {
+    *len = 0;
+    for (int i = 0; i < LENGTH_BYTES - 1; i++) {
+        const char c = p[i];
+        const int d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+        if (d < 0) return false;
+        *len = *len * 16 + (size_t)d;
+    }
+    return p[LENGTH_BYTES - 1] == ' ';
+}
+
 static size_t take_v2(struct dresult_parser *ps, const char *p, size_t n, dresult_frame_fn *fn,
                       void *arg, enum err *e) {
-    if (n < 9) return 0;
-    size_t len = 0;
-    for (int i = 0; i < 8; i++) {
-        char c = p[i];
-        int d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-        if (d < 0) {
-            *e = ERR_BAD_FRAME;
-            return 0;
-        }
-        len = len * 16 + (size_t)d;
-    }
-    if (p[8] != ' ' || len > ps->frame_bytes_max) {
-        *e = p[8] != ' ' ? ERR_BAD_FRAME : ERR_TOO_LARGE;
+    size_t len;
+    if (n < LENGTH_BYTES) return 0;
+    if (!read_length(p, &len)) {
+        *e = ERR_BAD_FRAME;
         return 0;
     }
-    if (n - 9 < len) return 0;
-    *e = parse_v2(ps, p + 9, len, fn, arg);
-    return 9 + len;
+    if (len > ps->frame_bytes_max) {
+        *e = ERR_TOO_LARGE;
+        return 0;
+    }
+    if (n - LENGTH_BYTES < len) return 0;
+    *e = parse_v2(ps, p + LENGTH_BYTES, len, fn, arg);
+    return LENGTH_BYTES + len;
+}
+
+/* Frames that have been heard of and have not come yet. */
+struct scout {
+    const char *at, *end;
+    unsigned n;
+};
+
+static bool hear_of_one(const struct dresult_parser *ps, struct scout *s) {
+    size_t len, left = (size_t)(s->end - s->at);
+    if (left < LENGTH_BYTES || !read_length(s->at, &len) || len > left - LENGTH_BYTES) return false;
+    const char *id = s->at + LENGTH_BYTES, *space = memchr(id, ' ', len);
+    s->at = id + len;
+    s->n++;
+    if (space != NULL)
+        ps->ahead(ps->ahead_arg, id, (size_t)(space - id));
+    else
+        ps->ahead(ps->ahead_arg, NULL, 0);
+    return true;
+}
+
+/* Before a frame is taken. */
+static void look_ahead(const struct dresult_parser *ps, struct scout *s) {
+    const bool begins = s->n == 0;
+    while (s->n < DRESULT_AHEAD && hear_of_one(ps, s) && begins) continue;
+    if (!begins && s->n < DRESULT_AHEAD) ps->ahead(ps->ahead_arg, NULL, 0);
+    if (s->n > 0) s->n--;
+}
+
+void dresult_parser_ahead(struct dresult_parser *p, dresult_ahead_fn *fn, void *arg) {
+    p->ahead = p->version == 2 ? fn : NULL;
+    p->ahead_arg = arg;
 }
 
 enum err dresult_parser_feed(struct dresult_parser *ps, const char *bytes, size_t n,
@@ -375,8 +418,10 @@ enum err dresult_parser_feed(struct dresult_parser *ps, const char *bytes, size_
         p = (const char *)ps->hold.data;
         left = ps->hold.len;
     }
+    struct scout scout = {p, p + left, 0};
     enum err e = ERR_OK;
     while (left > 0) {
+        if (ps->ahead != NULL) look_ahead(ps, &scout);
         size_t used = ps->version == 1 ? take_v1(ps, p, left, fn, arg, &e)
                                        : take_v2(ps, p, left, fn, arg, &e);
         if (e != ERR_OK) return e;

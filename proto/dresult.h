@@ -115,5 +115,11 @@ enum err dresult_parser_create(struct dresult_parser **out, int version, size_t 
 void dresult_parser_destroy(struct dresult_parser **p);
 enum err dresult_parser_feed(struct dresult_parser *p, const char *bytes, size_t n,
                              dresult_frame_fn *fn, void *arg);
+/* Of version 2: fn(arg) hears the id of each frame up to DRESULT_AHEAD frames before the frame
+ * comes, as far as bytes are there, so that what belongs to it can be brought into the cache; NULL
+ * once for each of the last ones. What it hears may yet turn out to be no frame. */
+enum { DRESULT_AHEAD = 16 };
+typedef void dresult_ahead_fn(void *arg, const char *id, size_t id_len);
+void dresult_parser_ahead(struct dresult_parser *p, dresult_ahead_fn *fn, void *arg);
 
 #endif

@@ -319,9 +319,21 @@ static void x_head(struct http_x *x, int status, const char *content_type, uint6
     buf_puts(out, "\r\n");
 }
 
+enum { CHUNK_HEAD_BYTES_MAX = 2 * sizeof(size_t) + 2 };
+
+/* Once for each token of each stream. */
+static size_t put_chunk_head(char head[CHUNK_HEAD_BYTES_MAX], size_t n) {
+    size_t digits = 1;
+    while (digits < 2 * sizeof(size_t) && n >> 4 * digits != 0) digits++;
+    for (size_t i = digits; i > 0; i--, n >>= 4) head[i - 1] = "0123456789abcdef"[n & 15];
+    memcpy(head + digits, "\r\n", 2);
+    return digits + 2;
+}
+
 static void x_data(struct http_x *x, const void *p, size_t n) {
     struct buf *out = &x->conn->out;
-    if (x->chunked) buf_printf(out, "%zx\r\n", n);
+    char head[CHUNK_HEAD_BYTES_MAX];
+    if (x->chunked) buf_append(out, head, put_chunk_head(head, n));
     buf_append(out, p, n);
     if (x->chunked) buf_append(out, "\r\n", 2);
 }

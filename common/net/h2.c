@@ -262,11 +262,12 @@ static int on_invalid_frame(nghttp2_session *session, const nghttp2_frame *f, in
 /* An answer that ended before its request: the rest is not wanted (RFC 9113 8.1). */
 static int on_frame_send(nghttp2_session *session, const nghttp2_frame *f, void *arg) {
     struct http_conn *c = arg;
-    struct h2_stream *st = nghttp2_session_get_stream_user_data(session, f->hd.stream_id);
     if (f->hd.type == NGHTTP2_DATA) h2_rate_give(&c->h2->control, FRAMES_EARNED_BY_DATA);
     bool ends = (f->hd.type == NGHTTP2_DATA || f->hd.type == NGHTTP2_HEADERS) &&
                 (f->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
-    if (!ends || st == NULL || st->request_ended) return 0;
+    if (!ends) return 0; /* nearly all of them: the stream is not even looked up */
+    const struct h2_stream *st = nghttp2_session_get_stream_user_data(session, f->hd.stream_id);
+    if (st == NULL || st->request_ended) return 0;
     return nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, st->id, NGHTTP2_NO_ERROR);
 }
 

@@ -2,6 +2,7 @@
  * the bytes mean is the affair of c->ops. */
 #include "common/net/http_conn.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/budget.h"
@@ -240,6 +241,12 @@ void http_conn_shutdown(struct http_conn *c) {
     c->ops->bye(c);
     http_conn_write(c);
     if (c->phase != PHASE_DEAD) http_conn_gone(c);
+}
+
+void http_conn_fetch(const struct http_conn *c) {
+    enum { LINE_BYTES = 64 };
+    for (size_t at = 0; at < offsetof(struct http_conn, peer); at += LINE_BYTES)
+        __builtin_prefetch((const char *)c + at, 1);
 }
 
 void http_conn_pass_end(struct http_conn *c) {

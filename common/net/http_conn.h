@@ -285,6 +285,7 @@ enum err http_conn_open(struct http_server *s, int fd, const char *peer,
                         struct http_addr *addr); /* takes fd on ERR_OK */
 void http_conn_free(struct http_conn *c);
 void http_conn_pass_end(struct http_conn *c);
+void http_conn_fetch(const struct http_conn *c); /* into the cache: its pass end comes next */
 void http_conn_tick(struct http_conn *c, uint64_t now_ms);
 void http_conn_gone(struct http_conn *c);     /* closes; tells the open exchanges */
 void http_conn_shutdown(struct http_conn *c); /* the same after one more write */
@@ -307,6 +308,7 @@ enum err h2_start(struct http_conn *c);
 /* The same behind the exchange of HTTP/1 that asked for it, which goes on as stream 1; settings:
  * the value of its HTTP2-Settings. ERR_INVALID: that is none, and nothing has changed. */
 enum err h2_upgrade(struct http_conn *c, struct http_x *x, const char *settings);
+void h2_stream_fetch(const struct h2_stream *st); /* http_x_fetch() */
 
 /* http_req.c: each may end with x answered, and so gone. */
 void http_req_head(struct http_x *x, bool body_came); /* body_came: bytes behind it are here */

@@ -42,6 +42,7 @@ static void on_pass_end(void *arg) {
     s->dirty = NULL;
     while (c != NULL) {
         struct http_conn *next = c->next_dirty;
+        if (next != NULL) http_conn_fetch(next);
         c->is_dirty = false;
         if (c->phase == PHASE_DEAD)
             http_conn_free(c);

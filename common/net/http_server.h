@@ -172,6 +172,9 @@ void http_x_reply(struct http_x *x, int status, const char *content_type, const 
 void http_x_stream_begin(struct http_x *x, int status, const char *content_type);
 void http_x_stream_write(struct http_x *x, const void *p, size_t n);
 void http_x_stream_end(struct http_x *x);
+/* What the next write to x works on is brought into the processor's cache: with step 0, and a while
+ * later with step 1 what is behind that. A hint, for who has many and knows whose turn comes. */
+void http_x_fetch(const struct http_x *x, int step);
 /* The handler bounds what is unsent by itself: stream_pending_max is not for this stream. */
 void http_x_stream_paced(struct http_x *x);
 /* The same where it has begun and cannot be completed: status and text go into gRPC's trailers. A

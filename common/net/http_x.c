@@ -442,6 +442,17 @@ void http_x_stream_write(struct http_x *x, const void *p, size_t n) {
     http_server_dirty(x->conn->s, x->conn);
 }
 
+void http_x_fetch(const struct http_x *x, int step) {
+    if (step == 0) {
+        __builtin_prefetch(x, 1);
+        return;
+    }
+    if (x->conn == NULL) return;
+    __builtin_prefetch(x->conn, 1);
+    __builtin_prefetch((const char *)x->conn + 64, 1);
+    if (x->stream != NULL) h2_stream_fetch(x->stream);
+}
+
 void http_x_stream_paced(struct http_x *x) {
     x->paced = true;
 }

@@ -331,6 +331,63 @@ static void what_is_no_frame(void **state) {
     free(body);
 }
 
+/* ---- who comes */
+enum { COMING = 100 };
+struct coming {
+    size_t n_heard, n_nobody, n_taken;
+    unsigned long heard[COMING];
+};
+
+static void on_ahead(void *arg, const char *id, size_t id_len) {
+    struct coming *c = arg;
+    if (id == NULL) {
+        c->n_nobody++;
+        return;
+    }
+    assert_in_range(id_len, 1, 3);
+    assert_true(c->n_heard < COMING);
+    c->heard[c->n_heard++] = strtoul(id, NULL, 10);
+}
+
+static enum err take_coming(void *arg, const struct dresult_frame *f) {
+    struct coming *c = arg;
+    assert_in_range(c->n_heard, c->n_taken + 1, c->n_taken + DRESULT_AHEAD);
+    assert_int_equal(c->heard[c->n_taken++], strtoul(f->req_id, NULL, 10));
+    return ERR_OK;
+}
+
+static void hears(const struct wr *w, size_t part) {
+    struct dresult_parser *p;
+    struct coming c = {0};
+    assert_int_equal(dresult_parser_create(&p, 2, 1000), ERR_OK);
+    dresult_parser_ahead(p, on_ahead, &c);
+    for (size_t at = 0; at < w->len; at += part) {
+        const size_t n = part < w->len - at ? part : w->len - at;
+        assert_int_equal(dresult_parser_feed(p, (char *)w->data + at, n, take_coming, &c), ERR_OK);
+    }
+    assert_int_equal(c.n_taken, COMING);
+    assert_int_equal(c.n_heard, COMING);
+    if (part == w->len) assert_int_equal(c.n_nobody, DRESULT_AHEAD - 1);
+    dresult_parser_destroy(&p);
+}
+
+/* Every id is heard of before its frame is taken, never more than DRESULT_AHEAD before, wherever
+ * the bytes are cut; and where nobody follows, that is said too. */
+static void ids_come_ahead(void **state) {
+    (void)state;
+    struct wr w = WR_INIT;
+    for (int i = 0; i < COMING; i++) {
+        char id[16];
+        snprintf(id, sizeof(id), "%d", i);
+        const struct dresult_frame f = {
+            .kind = DR_DATA, .req_id = id, .body = "abc", .body_len = 3};
+        assert_int_equal(dresult_pack(&w, 2, &f), ERR_OK);
+    }
+    for (size_t part = 1; part < w.len; part += part < 60 ? 1 : 97) hears(&w, part);
+    hears(&w, w.len);
+    wr_free(&w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_cut_gives_the_same_frames),
@@ -341,6 +398,7 @@ int main(void) {
         cmocka_unit_test(a_large_piece_crosses_in_parts),
         cmocka_unit_test(positions),
         cmocka_unit_test(what_is_no_frame),
+        cmocka_unit_test(ids_come_ahead),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
