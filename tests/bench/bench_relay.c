@@ -101,6 +101,7 @@ static void through(struct relay_bench *b, const struct relay_daemon *d, unsigne
     double rate_paced = step * 1000.0 / every_ms;
     const uint64_t n_paced = (uint64_t)(rate_paced * seconds);
     double cpu_paced = relay_daemon_cpu(d);
+    fprintf(stderr, "bench_relay: all begun, %.0f events/s\n", rate_paced);
     relay_send(b, n_paced, step, every_ms);
     cpu_paced = relay_daemon_cpu(d) - cpu_paced;
     double p50 = arrivals_percentile(&s.arrivals, 0.5),

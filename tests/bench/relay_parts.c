@@ -178,13 +178,18 @@ static void take_role(struct relay_inst *in, struct http_x *x, enum inst_role ro
 /* One more event: a line of a stream, or a message of gRPC whose text (field 4 of TGIS'
  * GenerationResponse) has the time. */
 static size_t event_line(char out[RELAY_LINE_BYTES + 1]) {
-    int n =
-        snprintf(out, RELAY_LINE_BYTES + 1,
-                 "data: {\"id\":\"cmpl-1\",\"object\":\"text_completion\",\"created\":1700000000,"
-                 "\"model\":\"m\",\"choices\":[{\"index\":0,\"text\":\" and\",\"logprobs\":null,"
-                 "\"finish_reason\":null}],\"t\":%020llu,\"x\":0}\n\n",
-                 (unsigned long long)now_ns());
-    return (size_t)n;
+    enum { DIGITS = 20 };
+    static const char before[] =
+        "data: {\"id\":\"cmpl-1\",\"object\":\"text_completion\",\"created\":"
+        "1700000000,\"model\":\"m\",\"choices\":[{\"index\":0,\"text\":\" and\","
+        "\"logprobs\":null,\"finish_reason\":null}],\"t\":",
+                      behind[] = ",\"x\":0}\n\n";
+    char *at = out + sizeof(before) - 1;
+    uint64_t t = now_ns();
+    memcpy(out, before, sizeof(before) - 1);
+    for (int i = DIGITS; i-- > 0; t /= 10) at[i] = (char)('0' + t % 10);
+    memcpy(at + DIGITS, behind, sizeof(behind));
+    return sizeof(before) - 1 + DIGITS + sizeof(behind) - 1;
 }
 
 static size_t put_message(char out[RELAY_LINE_BYTES + 1], uint64_t t) {
