@@ -4,6 +4,7 @@
 #define BATON_COORDINATOR_COORDINATOR_H
 
 #include "common/base/budget.h"
+#include "common/base/heap.h"
 #include "common/net/api_keys.h"
 #include "common/net/http_client.h"
 #include "common/net/http_server.h"
@@ -42,6 +43,7 @@ struct coordinator {
     struct coord_conf conf;
     struct coord_tls tls;
     struct budget budget;
+    struct heap_pages pages;
     struct http_gate *gate;      /* of all listeners */
     unsigned conns_max;          /* of the user plane */
     uint64_t descriptors_wanted; /* for these and everything else */

@@ -482,6 +482,7 @@ static int start(struct coordinator *co, const struct daemon_args *a) {
     log_start();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file over RLIMIT_FSIZE is an error of its write */
+    heap_pages_open(&co->pages);
     return run(co);
 }
 

@@ -99,6 +99,7 @@ static void on_client_gone(void *arg) {
 struct relay *relay_add(struct relay_set *s, struct http_x *x, const struct api_path *path,
                         const char *path_model, const struct body_look *look, uint64_t id) {
     struct relay *r = calloc(1, sizeof(*r));
+    heap_pages_follow(&s->co->pages);
     if (r == NULL) return NULL;
     r->set = s;
     r->path = path;
@@ -560,6 +561,7 @@ static void on_scan(void *arg) {
     struct relay_set *s = arg;
     const uint64_t now = clock_ms();
     const size_t n_queued = s->n_queued;
+    heap_pages_follow(&s->co->pages);
     look_at_memory(s);
     if (s->co->journal != NULL && now >= s->expire_ms) {
         journal_expire(s->co->journal, now);

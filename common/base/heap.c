@@ -2,12 +2,18 @@
 #include "common/base/heap.h"
 
 #include <malloc.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum {
     MMAP_THRESHOLD_BYTES = 32 * 1024 * 1024, /* glibc takes no more */
     TRIM_THRESHOLD_BYTES = 64 * 1024 * 1024,
+    STEP_BYTES = 16 * 1024 * 1024,
+    /* malloc chooses none of its bounds any more once it is told one: larger blocks are mappings.
+     */
+    MAPPED_BYTES = 1024 * 1024,
 };
 
 void *heap_take(size_t n) {
@@ -31,4 +37,22 @@ void heap_keep(void) {
 
 void heap_trim(void) {
     malloc_trim(0);
+}
+
+/* ---- large pages */
+
+void heap_pages_open(struct heap_pages *h) {
+    (void)mallopt(M_TOP_PAD, STEP_BYTES);
+    (void)mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES);
+    h->end = sbrk(0); /* what came before is little */
+}
+
+void heap_pages_follow(struct heap_pages *h) {
+    char *const end = sbrk(0);
+    if (h->end == NULL || end == h->end) return;
+    if (end > h->end) {
+        char *const from = h->end - (uintptr_t)h->end % (uintptr_t)sysconf(_SC_PAGESIZE);
+        (void)madvise(from, (size_t)(end - from), MADV_HUGEPAGE);
+    }
+    h->end = end; /* where it is less now, what comes again is new */
 }
