@@ -84,7 +84,8 @@ void relay_remove(struct relay *r) {
     }
     *r->at = r->next;
     if (r->next != NULL) r->next->at = r->at;
-    s->n--;
+    s->looks[r->slot] = s->looks[--s->n];
+    s->looks[r->slot].r->slot = r->slot;
     buf_free(&r->recompute);
     free(r->adapter);
     free(r->keys);
@@ -96,9 +97,19 @@ static void on_client_gone(void *arg) {
     relay_client_left(arg);
 }
 
+static bool has_room_to_look(struct relay_set *s) {
+    if (s->n < s->looks_cap) return true;
+    const size_t cap = s->looks_cap * 2 + 64;
+    struct relay_look *more = realloc(s->looks, cap * sizeof(*more));
+    if (more == NULL) return false;
+    s->looks = more;
+    s->looks_cap = cap;
+    return true;
+}
+
 struct relay *relay_add(struct relay_set *s, struct http_x *x, const struct api_path *path,
                         const char *path_model, const struct body_look *look, uint64_t id) {
-    struct relay *r = calloc(1, sizeof(*r));
+    struct relay *r = has_room_to_look(s) ? calloc(1, sizeof(*r)) : NULL;
     heap_pages_follow(&s->co->pages);
     if (r == NULL) return NULL;
     r->set = s;
@@ -138,7 +149,8 @@ struct relay *relay_add(struct relay_set *s, struct http_x *x, const struct api_
         r->client_next = *b;
         *b = r;
     }
-    s->n++;
+    r->slot = s->n++;
+    s->looks[r->slot] = (struct relay_look){.r = r};
     r->counted = budget_take(&s->co->budget, BUDGET_REQUESTS, 1);
     r->traced = otlp_begin(s->co->otlp, &r->trace, http_x_header(x, "traceparent"));
     relay_out_open(&r->out, s->co, x, path, look->stream, r->id_text, on_client_gone, r);
@@ -567,10 +579,11 @@ static void on_scan(void *arg) {
         journal_expire(s->co->journal, now);
         s->expire_ms = now + EXPIRE_MS;
     }
-    for (struct relay *r = s->first, *next; r != NULL; r = next) {
-        next = r->next;
-        if (now < r->look_ms) continue;
-        if (may_rest(r)) r->look_ms = now + REST_MS + r->id % REST_MS;
+    /* From the end: in the place of one that goes comes the last, which has been looked at. */
+    for (size_t i = s->n; i-- > 0;) {
+        if (i >= s->n || now < s->looks[i].at_ms) continue;
+        struct relay *r = s->looks[i].r;
+        if (may_rest(r)) s->looks[i].at_ms = now + REST_MS + r->id % REST_MS;
         scan_one(r, now);
     }
     if (s->n_queued > n_queued) relay_schedule(s);
@@ -621,6 +634,7 @@ void relay_set_destroy(struct relay_set **sp) {
     prefix_book_destroy(&s->book);
     affinity_destroy(&s->affinity);
     for (size_t i = 0; i < RECENT; i++) free(s->recent[i].lost);
+    free(s->looks);
     free(s);
     *sp = NULL;
 }

@@ -185,7 +185,7 @@ void relay_step(struct relay *r, enum relay_event e, const struct relay_input *i
         log_debug("relay", "req=%s from=%s to=%s on=%s", r->id_text, relay_state_name(was),
                   relay_state_name(m.next), relay_event_name(e));
     r->state = m.next;
-    if (m.next != was) r->look_ms = 0;
+    if (m.next != was) r->set->looks[r->slot].at_ms = 0;
     r->set->n_recovering -= was == RELAY_RECOVERING;
     r->set->n_recovering += m.next == RELAY_RECOVERING;
     if (waits(was) && !waits(m.next)) relay_dequeue(r);

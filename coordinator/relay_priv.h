@@ -109,7 +109,7 @@ struct relay {
     struct relay *next, **at; /* all requests */
     struct relay *hash_next;  /* bucket of the id table */
     uint64_t id;
-    uint64_t look_ms;       /* nothing that is due by time need be looked at before; 0: now */
+    size_t slot;            /* its place in relay_set.looks */
     enum relay_state state; /* written by relay_step() alone */
     bool counted;           /* in the budget of requests */
     struct relay_set *set;
@@ -203,6 +203,11 @@ struct length_sums {
 struct relay_set {
     struct coordinator *co;
     struct relay *first;
+    struct relay_look { /* when one may have something that is due by time; 0: now */
+        struct relay *r;
+        uint64_t at_ms;
+    } * looks; /* [n] one beside the other: all of them are gone through each 100 ms */
+    size_t looks_cap;
     struct relay *buckets[BUCKETS];
     struct relay *client_buckets[BUCKETS];
     struct tenants *tenants; /* and the requests of each that wait */

@@ -390,7 +390,7 @@ enum err h2_upgrade(struct http_conn *c, struct http_x *x, const char *settings)
         return ERR_INVALID;
     }
     buf_puts(&c->out, switching);
-    st->request_ended = true;
+    h2_stream_asked(st);
     st->x = x;
     x->stream = st;
     x->h2 = true;
@@ -504,6 +504,7 @@ static void tick(struct http_conn *c, uint64_t now_ms) {
         end_with(c, h2->began ? NGHTTP2_PROTOCOL_ERROR : NGHTTP2_SETTINGS_TIMEOUT);
         return;
     }
+    if (h2->n_asking == 0 && h2->unsent == 0) return; /* nobody waits for anything of its client */
     for (struct h2_stream *st = h2->streams; st != NULL && !is_over(c); st = st->next)
         h2_stream_tick(st, now_ms);
 }

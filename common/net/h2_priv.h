@@ -70,6 +70,7 @@ struct h2 {
     struct h2_mem mem;
     struct h2_stream *streams;
     unsigned n_streams;
+    unsigned n_asking;  /* of them those whose request has not ended */
     size_t unsent;      /* in all out buffers */
     size_t held;        /* memory of streams: heads and what keeps them */
     size_t block_bytes; /* what the head that is read has decoded to, names and values */
@@ -103,7 +104,8 @@ void h2_stream_free(struct h2_stream *st);
 /* The head is complete: it gets an exchange, or its refusal. */
 void h2_stream_head(struct h2_stream *st, bool has_body);
 void h2_stream_body(struct h2_stream *st, const uint8_t *p, size_t n);
-void h2_stream_end(struct h2_stream *st); /* of the request */
+void h2_stream_end(struct h2_stream *st);   /* of the request */
+void h2_stream_asked(struct h2_stream *st); /* its end has come; no more is done about it */
 /* Ends it from this side; its exchange learns that the client has gone. */
 void h2_stream_reset(struct h2_stream *st, uint32_t error);
 /* Deadlines, and readers that are too slow. */

@@ -26,6 +26,7 @@ struct h2_stream *h2_stream_new(struct http_conn *c, int32_t id) {
     if (st->next != NULL) st->next->prev = st;
     h2->streams = st;
     h2->n_streams++;
+    h2->n_asking++;
     h2->held += HELD_BYTES;
     return st;
 }
@@ -56,6 +57,7 @@ void h2_stream_free(struct h2_stream *st) {
         h2->streams = st->next;
     if (st->next != NULL) st->next->prev = st->prev;
     h2->n_streams--;
+    h2_stream_asked(st);
     h2->held -= HELD_BYTES;
     drop_out(st);
     http_head_free(&st->head);
@@ -117,8 +119,13 @@ void h2_stream_body(struct h2_stream *st, const uint8_t *p, size_t n) {
     }
 }
 
-void h2_stream_end(struct h2_stream *st) {
+void h2_stream_asked(struct h2_stream *st) {
+    st->c->h2->n_asking -= !st->request_ended;
     st->request_ended = true;
+}
+
+void h2_stream_end(struct h2_stream *st) {
+    h2_stream_asked(st);
     if (st->x != NULL && (st->x->state == X_READING || st->x->body_open)) http_req_end(st->x);
 }
 
