@@ -193,8 +193,6 @@ static void count_in(struct work *w, const struct plan_node *v) {
     struct part *t = &g->part[part_of(v->place.role)];
     g->n++;
     g->in_use = true;
-    g->unsplit |= plan_is_unsplit(&v->place);
-    g->is_static |= v->label == LABEL_PREFILL_STATIC || v->label == LABEL_DECODE_STATIC;
     t->n_heard += !v->unheard;
     t->n_open += is_open(v);
     t->n_able += is_open(v) && !v->roleless;
@@ -465,9 +463,22 @@ static bool is_at_rest(const struct work *w, unsigned group) {
     return is_cool(w, group, ANY_PART);
 }
 
+/* What those that are in it now say: rule 4 may have moved some. */
+static void look_who_is_in(struct work *w) {
+    for (unsigned g = 1; g < w->n_groups; g++)
+        w->groups[g].unsplit = w->groups[g].is_static = false;
+    for (size_t i = 0; i < w->n; i++) {
+        const struct plan_node *v = &w->nodes[i];
+        struct group *g = &w->groups[v->place.group];
+        g->unsplit |= plan_is_unsplit(&v->place);
+        g->is_static |= v->label == LABEL_PREFILL_STATIC || v->label == LABEL_DECODE_STATIC;
+    }
+}
+
 /* Before rule 5, which has nothing to say of a group that is not split. */
 static void split_or_not(struct work *w) {
     size_t n_all = 0;
+    look_who_is_in(w);
     for (unsigned g = 1; g < w->n_groups; g++) n_all += n_working(&w->groups[g]);
     for (unsigned g = 1; g < w->n_groups; g++) {
         struct group *at = &w->groups[g];
