@@ -179,11 +179,14 @@ static void add_spread(struct run *r, const struct cell *c) {
 static enum err measure(struct run *r, struct errbuf *eb) {
     struct cell cells[CELLS_MAX];
     int n = 0;
-    for (int t = 16; t < r->tokens && n < CELLS_MAX / 2; t *= 2)
-        cells[n++] = (struct cell){.prompt = true, .n = t};
-    cells[n++] = (struct cell){.prompt = true, .n = r->tokens};
-    for (int b = 1; b < r->slots && n < CELLS_MAX - 1; b *= 2) cells[n++] = (struct cell){.n = b};
-    cells[n++] = (struct cell){.n = r->slots};
+    for (int t = 16; t < r->tokens && n < CELLS_MAX / 2; t *= 2, n++)
+        cells[n] = (struct cell){.prompt = true, .n = t};
+    cells[n] = (struct cell){.prompt = true, .n = r->tokens};
+    n++;
+    for (int b = 1; b < r->slots && n < CELLS_MAX - 1; b *= 2, n++)
+        cells[n] = (struct cell){.n = b};
+    cells[n] = (struct cell){.n = r->slots};
+    n++;
     enum err e = one_prompt(r, 16, eb); /* the first touches everything once */
     for (int round = 0; round < ROUNDS && e == ERR_OK; round++)
         for (int i = 0; i < n && e == ERR_OK; i++)
