@@ -26,7 +26,7 @@ OURS = {"BackendConfig": {"ModelDeployConfig": {"maxSeqLen": CONTEXT, "maxInputT
                           "ScheduleConfig": {"maxPrefillTokens": CONTEXT, "maxIterTimes": CONTEXT, "maxBatchSize": SLOTS}},
         "BatonConfig": {"kvCacheMiB": 256}}
 GOALS = ["--ttft-goal", str(TTFT_MS), "--gap-goal", str(GAP_MS)]
-RATES = (0.5, 1, 1.5, 2, 3)
+RATES = (1, 2, 3, 4, 6)
 MIXES = ((16, 192), (128, 128), (512, 64), (1024, 32))
 SETTINGS = {"two threads": (2, ()), "two threads that do not poll": (2, ("--poll", "0")), "one thread": (1, ())}
 
@@ -35,9 +35,9 @@ def points():
     """(name, what baton-bench is told, its seconds)"""
     yield "interference", ["-c", "4", "-i", "32", "-o", "128", "--long", "1500", "--long-every", "1", "-s", "12"], 12
     for rate in RATES:
-        yield f"rate {rate}", ["-r", str(rate), "-i", "256:768", "-o", "64", "-s", "14", *GOALS], 14
+        yield f"rate {rate}", ["-r", str(rate), "-i", "256:768", "-o", "64", "-s", "8", *GOALS], 8
     for n_in, n_out in MIXES:
-        yield f"mix {n_in} {n_out}", ["-c", "6", "-i", str(n_in), "-o", str(n_out), "-s", "10"], 10
+        yield f"mix {n_in} {n_out}", ["-c", "6", "-i", str(n_in), "-o", str(n_out), "-s", "6"], 6
     if os.environ.get("TRACE"):
         yield "trace", ["--trace", os.environ["TRACE"], "--time-scale", "0.5", "--length-scale", "0.5", "-s", "15", *GOALS], 15
 

@@ -11,7 +11,7 @@ import sys
 from xml.sax.saxutils import escape
 
 W, H, LEFT, RIGHT, TOP, BOTTOM = 400, 250, 54, 14, 34, 44
-TARGETS = {"split": ("a", "Baton, split: P and D, a thread each"), "whole": ("b", "Baton, one instance, two threads"), "llama.cpp": ("c", "llama.cpp, its best setting here")}
+TARGETS = {"split": ("a", "Baton, split: P and D"), "whole": ("b", "Baton, one instance"), "llama.cpp": ("c", "llama.cpp")}
 STYLE = ("svg{--ink:#1c1f24;--soft:#5d6470;--line:#dfe3ea;--paper:#fff;--a:#2458c9;--b:#0b7a57;--c:#b4501a}"
          "@media(prefers-color-scheme:dark){svg{--ink:#e8eaee;--soft:#9aa3b2;--line:#333a45;--paper:#16191e;--a:#7ba7ff;--b:#4fd1a5;--c:#ffa46b}}"
          ".paper{fill:var(--paper)}text{font:12px system-ui,sans-serif;fill:var(--soft)}.title{fill:var(--ink);font-weight:600}.grid{stroke:var(--line)}"
@@ -20,7 +20,7 @@ STYLE = ("svg{--ink:#1c1f24;--soft:#5d6470;--line:#dfe3ea;--paper:#fff;--a:#2458
 
 
 def number(v):
-    return f"{v:.0f}" if v >= 10 or v == int(v) else f"{v:.2g}"
+    return f"{v / 1000:g}k" if v >= 1000 else f"{v:.0f}" if v >= 10 or v == int(v) else f"{v:.2g}"
 
 
 class Panel:
@@ -86,8 +86,9 @@ class Panel:
             wide = each * 0.8 / len(values)
             for j, (target, v) in enumerate(values.items()):
                 x, y = self.x0 + LEFT + each * (i + 0.1) + wide * j, self.y(v)
-                self.parts.append(f'<rect class="f{TARGETS[target][0]}" x="{x:.1f}" y="{y:.1f}" width="{wide - 3:.1f}" height="{H - BOTTOM - y:.1f}"/>')
-                self.text(x - self.x0 + (wide - 3) / 2, y - 4, number(v), anchor="middle")
+                if v > 0:
+                    self.parts.append(f'<rect class="f{TARGETS[target][0]}" x="{x:.1f}" y="{y:.1f}" width="{wide - 3:.1f}" height="{H - BOTTOM - y:.1f}"/>')
+                self.text(x - self.x0 + (wide - 3) / 2, y - 4, number(v) if v > 0 else "none", anchor="middle")
             self.text(LEFT + each * (i + 0.5), H - BOTTOM + 16, name, anchor="middle")
 
     def level(self, v, words):
@@ -164,7 +165,7 @@ def trace(runs):
     shares = [{t: within(p[t][name]) for t in TARGETS if t in p} for name in ("ttft", "gap")]
     panels = []
     for i, (title, words) in enumerate((("First tokens", "first token within, ms"), ("Gaps between tokens", "gap of at most, ms"))):
-        panel = Panel(i, title, words, "share", [x for s in shares[i].values() for x, _ in s], [1], x_scale="log", y_top=1)
+        panel = Panel(i, title, words, "share", [max(x, 1) for s in shares[i].values() for x, _ in s], [1], x_scale="log", y_top=1)
         for t, line in shares[i].items():
             panel.line(line, t)
         panels.append(panel)
@@ -176,7 +177,7 @@ def crossover(runs):
     lines = {t: [(a / b, p["split"]["figures"]["answers_s"] / p[t]["figures"]["answers_s"]) for (a, b), p in points if t in p and p[t]["figures"]["answers_s"] > 0] for t in ("whole", "llama.cpp")}
     gaps = {t: [(a / b, p[t]["figures"]["gap_p99_ms"]) for (a, b), p in points if t in p and p[t]["figures"]["gap_p99_ms"] > 0] for t in TARGETS}
     xs = [a / b for (a, b), _ in points]
-    first = Panel(0, "Answers a second: split over the other", "tokens of a prompt for each of its answer; six clients", "times", xs, [v for line in lines.values() for _, v in line] + [1], x_scale="log")
+    first = Panel(0, "Answers a second: split over the other", "tokens of a prompt for each of its answer; six clients", "times", xs, [v for line in lines.values() for _, v in line] + [1], x_scale="log", y_scale="log")
     second = Panel(1, "Gap between tokens, p99", "tokens of a prompt for each of its answer", "ms", xs, [v for line in gaps.values() for _, v in line], x_scale="log", y_scale="log")
     first.level(1, "above: splitting pays in throughput")
     for t, line in lines.items():
