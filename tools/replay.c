@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 #include "common/base/build.h"
+#include "common/base/cli.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/net/tls.h"
@@ -20,27 +21,39 @@ struct options {
     bool faults, pairs;
 };
 
-static int usage(int status) {
-    fprintf(
-        status == 0 ? stdout : stderr,
-        "usage: replay FILE [--faults]\n"
-        "           takes every recorded decision again; --faults lists what was lost\n"
-        "       replay FILE --base URL [--fast[=N]] [--second FILE2] [--pairs]\n"
-        "           asks the recorded requests again, spaced as they were (--fast: N under way,\n"
-        "           default 32), with the seeds that were drawn for them\n"
-        "       replay FILE --second FILE2 [--pairs]\n"
-        "           holds a second recording against it: decisions taken again, tokens of every\n"
-        "           answer compared; --pairs: each request began on the same P and D, too\n"
-        "FILE is what a coordinator wrote that was started with BATON_RECORD=FILE.\n"
-        "A cluster with API keys: $BATON_API_KEY. An https URL needs, as PEM files of mode 0400:\n"
-        "  --ca FILE     the CA of the user plane\n"
-        "  --cert FILE   our certificate\n"
-        "  --key FILE    its key\n"
-        "  --pass FILE   the file with the key's password, when it is encrypted\n"
-        "      --version what this program was built from and of\n"
-        "Ends with 0: all the same; 1: something differs, or a request had no answer; 2: usage,\n"
-        "or a file that cannot be read.\n");
-    return status;
+static const struct cli_option rows[] = {
+    {"--faults", NULL, NULL, "lists what was lost"},
+    {"--base", NULL, "URL",
+     "asks the recorded requests again there, spaced as they were, with the seeds that were drawn "
+     "for them"},
+    {"--fast", NULL, "[=N]", "with --base: N under way (32) instead of spaced"},
+    {"--second", NULL, "FILE2",
+     "a second recording to hold against it: decisions taken again, tokens of every answer "
+     "compared"},
+    {"--pairs", NULL, NULL, "with --second: each request began on the same P and D, too"},
+    {"--ca", NULL, "FILE", "the CA of the user plane, where the URL is https; PEM of mode 0400"},
+    {"--cert", NULL, "FILE", "our certificate"},
+    {"--key", NULL, "FILE", "its key"},
+    {"--pass", NULL, "FILE", "the file with the key's password, when it is encrypted"},
+    {"--version", NULL, NULL, "what this program was built from and of"},
+    {"--help", "-h", NULL, "this text"},
+    {0},
+};
+
+static int help(void) {
+    puts("usage: replay FILE [options]\n"
+         "Takes every recorded decision again. FILE is what a coordinator wrote that was started\n"
+         "with BATON_RECORD=FILE. A cluster with API keys: $BATON_API_KEY.\n");
+    cli_print_options(stdout, rows);
+    puts(
+        "\nEnds with 0: all the same; 1: something differs, or a request had no answer; 2: usage,\n"
+        "or a file that cannot be read.");
+    return 0;
+}
+
+static bool refuse(const char *why, const char *what) {
+    fprintf(stderr, "replay: %s%s; --help lists the options\n", why, what);
+    return false;
 }
 
 /* ---- what was found */
@@ -123,50 +136,67 @@ static int run(const struct options *o) {
 
 /* ---- options */
 
-static bool take_fast(struct options *o, const char *arg) {
-    char *rest;
+static bool take_fast(struct options *o, const char *value) {
+    char *rest = NULL;
     unsigned long n = FAST_DEFAULT;
-    if (arg[0] == '=') {
-        n = strtoul(arg + 1, &rest, 10);
-        if (arg[1] < '0' || arg[1] > '9' || *rest != 0 || n < 1 || n > REPLAY_AT_ONCE_MAX) {
-            fprintf(stderr, "replay: --fast must be 1 to %d, got %s\n", REPLAY_AT_ONCE_MAX,
-                    arg + 1);
+    if (value != NULL) {
+        n = strtoul(value, &rest, 10);
+        if (value[0] < '0' || value[0] > '9' || *rest != 0 || n < 1 || n > REPLAY_AT_ONCE_MAX) {
+            fprintf(stderr, "replay: --fast must be 1 to %d, got %s\n", REPLAY_AT_ONCE_MAX, value);
             return false;
         }
-    } else if (arg[0] != 0) {
-        return false;
     }
     o->to.n_at_once = (unsigned)n;
     return true;
 }
 
-static bool take_options(struct options *o, int argc, char **argv) {
+static bool unknown(const char *text) {
+    struct cli_near near;
+    cli_near_start(&near, text);
+    for (const struct cli_option *r = rows; r->flag != NULL; r++) cli_near_show(&near, r->flag);
+    fprintf(stderr, "replay: there is no option %s", text);
+    cli_near_print(stderr, &near);
+    fputs("; --help lists them\n", stderr);
+    return false;
+}
+
+static bool take_option(struct options *o, const char *flag, const char *value) {
     const struct {
         const char *flag;
         const char **value;
     } values[] = {{"--base", &o->to.base}, {"--second", &o->second}, {"--ca", &o->ca},
                   {"--cert", &o->cert},    {"--key", &o->key},       {"--pass", &o->pass}};
-    const size_t n_values = sizeof(values) / sizeof(values[0]);
+    if (strcmp(flag, "--fast") == 0) return take_fast(o, value);
+    o->faults = o->faults || strcmp(flag, "--faults") == 0;
+    o->pairs = o->pairs || strcmp(flag, "--pairs") == 0;
+    for (size_t k = 0; k < sizeof(values) / sizeof(values[0]); k++)
+        if (strcmp(flag, values[k].flag) == 0) *values[k].value = value;
+    return true;
+}
+
+static bool take_options(struct options *o, int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
-        size_t k = 0;
-        while (k < n_values && strcmp(argv[i], values[k].flag) != 0) k++;
-        if (k < n_values) {
-            if (++i == argc) return false;
-            *values[k].value = argv[i];
-        } else if (strncmp(argv[i], "--fast", 6) == 0) {
-            if (!take_fast(o, argv[i] + 6)) return false;
-        } else if (strcmp(argv[i], "--faults") == 0) {
-            o->faults = true;
-        } else if (strcmp(argv[i], "--pairs") == 0) {
-            o->pairs = true;
-        } else if (argv[i][0] == '-' || o->file != NULL) {
-            return false;
-        } else {
-            o->file = argv[i];
+        const char *text = argv[i];
+        if (text[0] != '-') {
+            if (o->file != NULL) return refuse("one recording is wanted, and another is ", text);
+            o->file = text;
+            continue;
         }
+        const struct cli_option *row = cli_find(rows, text);
+        if (row == NULL) return unknown(text);
+        const char *value = strchr(text, '=');
+        if (value != NULL) value++;
+        if (row->arg == NULL && value != NULL) return refuse("no value is taken by ", row->flag);
+        if (row->arg != NULL && value == NULL && strcmp(row->flag, "--fast") != 0) {
+            if (++i == argc) return refuse("a value is needed by ", row->flag);
+            value = argv[i];
+        }
+        if (!take_option(o, row->flag, value)) return false;
     }
-    return o->file != NULL && (!o->pairs || o->second != NULL) &&
-           (o->to.n_at_once == 0 || o->to.base != NULL);
+    if (o->file == NULL) return refuse("a recording is wanted: ", "replay FILE");
+    if (o->pairs && o->second == NULL) return refuse("--pairs goes with ", "--second");
+    if (o->to.n_at_once != 0 && o->to.base == NULL) return refuse("--fast goes with ", "--base");
+    return true;
 }
 
 static bool open_tls(struct options *o) {
@@ -197,9 +227,8 @@ int main(int argc, char **argv) {
         build_print(stdout, "replay", NULL);
         return 0;
     }
-    if (argc == 2 && (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0))
-        return usage(0);
-    if (!take_options(&o, argc, argv)) return usage(2);
+    if (argc == 2 && (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0)) return help();
+    if (!take_options(&o, argc, argv)) return 2;
     const char *key = getenv("BATON_API_KEY");
     o.to.api_key = key != NULL && key[0] != 0 ? key : NULL;
     if (!open_tls(&o)) return 2;

@@ -154,7 +154,13 @@ def test_the_tool_says_what_it_cannot_read(tmp_path):
     code, said = replay(str(tmp_path / "other"))
     assert code == 2 and "other, line 1: version must be 1" in said
     assert replay(str(tmp_path / "none"))[0] == 2
-    assert replay()[0] == 2 and replay("a", "--fast")[0] == 2
+    for args, words in (([], "a recording is wanted"), (["a", "--fast"], "--fast goes with --base"), (["a", "--pairs"], "--pairs goes with --second"),
+                        (["a", "--base"], "a value is needed by --base"), (["a", "--fast=0", "--base", "u"], "--fast must be 1 to 1024, got 0"),
+                        (["a", "b"], "another is b"), (["a", "--bsae", "u"], "there is no option --bsae; did you mean --base?"),
+                        (["a", "--faults=1"], "no value is taken by --faults")):
+        code, said = replay(*args)
+        assert code == 2 and said.startswith("replay: ") and words in said, said
+    assert replay("--help")[0] == 0
 
 
 def test_over_tls_with_a_key(tls_pair, pki, tmp_path):
