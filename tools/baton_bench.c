@@ -198,16 +198,6 @@ static bool take_switch(struct options *o, const struct cli_option *row) {
     return true;
 }
 
-static int unknown(const char *word) {
-    struct cli_near near;
-    cli_near_start(&near, word);
-    for (const struct cli_option *r = rows; r->flag != NULL; r++) cli_near_show(&near, r->flag);
-    fprintf(stderr, "baton-bench: there is no option %s", word);
-    cli_near_print(stderr, &near);
-    fputs("; --help lists them\n", stderr);
-    return 2;
-}
-
 static int help(void) {
     puts("usage: baton-bench URL [options]\n"
          "Asks a server of OpenAI's API (http://HOST:PORT) for streams, and prints how long first "
@@ -230,7 +220,10 @@ static int take_options(struct options *o, int argc, char **argv) {
             continue;
         }
         const struct cli_option *row = cli_find(rows, word);
-        if (row == NULL) return unknown(word);
+        if (row == NULL) {
+            cli_no_option("baton-bench", rows, word);
+            return 2;
+        }
         const char *value = strchr(word, '=');
         if (row->arg == NULL) {
             if (value != NULL) return fail("%s takes no value%s", row->flag, "");

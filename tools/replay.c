@@ -150,16 +150,6 @@ static bool take_fast(struct options *o, const char *value) {
     return true;
 }
 
-static bool unknown(const char *text) {
-    struct cli_near near;
-    cli_near_start(&near, text);
-    for (const struct cli_option *r = rows; r->flag != NULL; r++) cli_near_show(&near, r->flag);
-    fprintf(stderr, "replay: there is no option %s", text);
-    cli_near_print(stderr, &near);
-    fputs("; --help lists them\n", stderr);
-    return false;
-}
-
 static bool take_option(struct options *o, const char *flag, const char *value) {
     const struct {
         const char *flag;
@@ -183,7 +173,10 @@ static bool take_options(struct options *o, int argc, char **argv) {
             continue;
         }
         const struct cli_option *row = cli_find(rows, text);
-        if (row == NULL) return unknown(text);
+        if (row == NULL) {
+            cli_no_option("replay", rows, text);
+            return false;
+        }
         const char *value = strchr(text, '=');
         if (value != NULL) value++;
         if (row->arg == NULL && value != NULL) return refuse("no value is taken by ", row->flag);

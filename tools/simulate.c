@@ -200,16 +200,6 @@ static bool take_value(struct options *o, const char *flag, const char *v) {
     return false;
 }
 
-static int unknown(const char *text) {
-    struct cli_near near;
-    cli_near_start(&near, text);
-    for (const struct cli_option *r = rows; r->flag != NULL; r++) cli_near_show(&near, r->flag);
-    fprintf(stderr, "simulate: there is no option %s", text);
-    cli_near_print(stderr, &near);
-    fputs("; --help lists them\n", stderr);
-    return 2;
-}
-
 static int take_options(struct options *o, int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         const char *text = argv[i];
@@ -220,7 +210,10 @@ static int take_options(struct options *o, int argc, char **argv) {
             continue;
         }
         const struct cli_option *row = cli_find(rows, text);
-        if (row == NULL) return unknown(text);
+        if (row == NULL) {
+            cli_no_option("simulate", rows, text);
+            return 2;
+        }
         const char *value = strchr(text, '=');
         if (row->arg == NULL) {
             if (value != NULL) return fail("no value is taken by ", row->flag);

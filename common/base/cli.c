@@ -35,6 +35,15 @@ void cli_near_print(FILE *to, const struct cli_near *n) {
     if (n->best != NULL) fprintf(to, "; did you mean %s?", n->best);
 }
 
+void cli_no_option(const char *program, const struct cli_option *rows, const char *word) {
+    struct cli_near near;
+    cli_near_start(&near, word);
+    for (const struct cli_option *r = rows; r->flag != NULL; r++) cli_near_show(&near, r->flag);
+    fprintf(stderr, "%s: there is no option %s", program, word);
+    cli_near_print(stderr, &near);
+    fputs("; --help lists them\n", stderr);
+}
+
 /* Writes text from `column` on, in lines of CLI_WIDTH. */
 static void print_wrapped(FILE *to, const char *text, size_t column) {
     size_t at = column;

@@ -41,6 +41,8 @@ void cli_near_start(struct cli_near *n, const char *word);
 void cli_near_show(struct cli_near *n, const char *name); /* it must live as long as n->best */
 /* "; did you mean NAME?", or nothing. */
 void cli_near_print(FILE *to, const struct cli_near *n);
+/* One line on stderr: the program has no such option, and which of its table is near. */
+void cli_no_option(const char *program, const struct cli_option *rows, const char *word);
 
 /* "  --flag ARG      help", the help in a column of its own and wrapped. */
 void cli_print_row(FILE *to, const char *left, const char *help);
