@@ -82,12 +82,10 @@ static void load_of(const struct coordinator *co, struct role_load *out, double 
     if (n_d > 0) *slots /= n_d;
 }
 
-/* They come with polls, not with ticks. */
-enum { LEARN_MS = 500 };
-
+/* In each tick while instances are few, since routes go by it; of many, one a millisecond. */
 static void learn_abilities(struct coordinator *co, uint64_t now_ms) {
     struct abilities *a = &co->abilities;
-    if (a->n > 0 && now_ms < co->learnt_ms + LEARN_MS) return;
+    if (a->n > 0 && now_ms < co->learnt_ms + co->reg.n) return;
     co->learnt_ms = now_ms;
     abilities_begin(a);
     for (struct inst *in = co->reg.first; in != NULL; in = in->next)
