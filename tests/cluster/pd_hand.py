@@ -85,6 +85,7 @@ class Listener:
         u = urllib.parse.urlsplit(base)
         self.version, self.raw, self.ended = version, b"", False
         self.done, self.at = [], 0  # frames of version 2, and where in raw the next one begins
+        self.lock = threading.Lock()  # held to parse them: threads that wait for requests of theirs share a listener
         self.conn = http.client.HTTPConnection(u.hostname, u.port, timeout=60 * SLOW)
         self.conn.request("GET", "/dresult", headers={"dresult-version": "2"} if version == 2 else {})
         self.sock = self.conn.sock
@@ -100,7 +101,8 @@ class Listener:
         self.ended = True
 
     def frames(self):
-        return self._frames_1() if self.version == 1 else self._frames_2()
+        with self.lock:
+            return self._frames_1() if self.version == 1 else self._frames_2()
 
     def _frames_1(self):
         raw = self.raw
